@@ -57,6 +57,9 @@ def test_ends_of_ranges_are_simulated(top: str) -> None:
         ("prefill_selector", {"eviction.popular_above": 3}),
         ("kelle", {"sinks": 0}),
         ("kelle", {"vectors": 4}),
+        # More sequences than two, and blocks longer than the window and the slots.
+        ("kelle", {"batch": 3, "block": 9, "words": 256}),
+        ("kelle", {"block": 5, "centred": True, "weight_memory": 48, "channel_bytes": 4}),
         ("kelle", {"layers": 2, "words": 128}),
         ("eviction_controller", {"layers": 3}),
     ],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from golden.arith.requantiser import requantised
 from golden.kelle.decoder_layer import DecoderLayer
-from golden.kelle.eviction.eviction_controller import KEPT, EvictionModel, Placement, ScoreUpdate
+from golden.kelle.eviction.eviction_controller import EvictionModel, Placement, ScoreUpdate
 from golden.kelle.low_bits import narrowed
 from golden.nonlinear.activation_functions import activation
 from golden.nonlinear.layer_norm import layer_norm
@@ -45,7 +45,8 @@ class Step:
     attended : list[numpy.ndarray]
         By head, the positions that took part in the token's attention.
     members : int
-        Rows of the combined matrix.
+        Rows of the combined matrix: the token's own, and with the first token of a block those of
+        the recomputed tokens.
     fetched : list[tuple[numpy.ndarray, numpy.ndarray]]
         By head, the slots whose keys, and those whose values, are read rather than computed.
     """
@@ -58,6 +59,26 @@ class Step:
     attended: list[Integers] = field(default_factory=list)
     members: int = 1
     fetched: list[tuple[Integers, Integers]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """Results of the projections of a block.
+
+    Parameters
+    ----------
+    queries : numpy.ndarray
+        int64 [tokens, query heads, head_size].
+    keys, values : numpy.ndarray
+        int64 [members, heads, head_size], of the arriving tokens, then of the recomputed ones.
+    member : dict[int, int]
+        Member of each vector whose token is recomputed.
+    """
+
+    queries: Integers
+    keys: Integers
+    values: Integers
+    member: dict[int, int]
 
 
 class KelleModel:
@@ -138,30 +159,53 @@ class KelleModel:
 
     def step(self, now: int, state: Integers) -> Step:
         """Decode the token at position `now` with the layer's input hidden state."""
-        p, eviction = self.parameters, self.eviction
-        x = self.normalise(state)
-        recomputed = [(v, owner[0]) for v, owner in enumerate(eviction.vectors) if owner]
-        vectors = np.stack([x, *(self.inputs[v] for v, _position in recomputed)])
-        positions = np.array([now, *(position for _v, position in recomputed)])
-        member = {v: number for number, (v, _position) in enumerate(recomputed, start=1)}
-        queries = self.queries(vectors[:1], positions[:1])[0]
-        keys, values = self.keys_values(vectors, positions)
+        return self.block(now, state[np.newaxis])[0]
 
-        step = Step(np.empty(0, np.int64), x, [], None, members=len(vectors))
+    def block(self, first: int, states: Integers) -> list[Step]:
+        """Decode consecutive tokens from position `first` on, with their states [tokens, width].
+
+        One combined matrix has the inputs of all of them, and of the tokens that are recomputed
+        before the first one. A token that becomes popular in the block keeps its stored key and
+        value until the block ends.
+        """
+        listed = [(v, owner[0]) for v, owner in enumerate(self.eviction.vectors) if owner]
+        inputs = [self.normalise(state) for state in states]
+        tokens = [*range(first, first + len(states))]
+        vectors = np.stack([*inputs, *(self.inputs[v] for v, _position in listed)])
+        positions = np.array([*tokens, *(position for _v, position in listed)])
+        computed = Computed(
+            self.queries(vectors[: len(states)], positions[: len(states)]),
+            *self.keys_values(vectors, positions),
+            {v: number for number, (v, _position) in enumerate(listed, start=len(states))},
+        )
+        steps = []
+        for number, (now, state, x) in enumerate(zip(tokens, states, inputs, strict=True)):
+            step = Step(np.empty(0, np.int64), x, [], None)
+            step.members += len(listed) if number == 0 else 0
+            context = self._attend(step, number, now, computed)
+            between = added(state, self.project(Operation.OUTPUT, context).reshape(-1))
+            step.output = added(between, self.feed_forward(self.normalise(between)))
+            steps.append(step)
+        return steps
+
+    def _attend(self, step: Step, number: int, now: int, computed: Computed) -> Integers:
+        """Compute the attention of a block's token, and place the token; return its context."""
+        p, eviction, member = self.parameters, self.eviction, computed.member
+        keys, values = computed.keys, computed.values
         contexts = []
         for head in range(p.kv_heads):
             slots = eviction.heads[head]
             used = slots.positions >= 0
             step.attended.append(np.append(slots.positions[used], now))
-            group = queries[head * p.group_size : (head + 1) * p.group_size]
+            group = computed.queries[number, head * p.group_size : (head + 1) * p.group_size]
 
+            read = np.flatnonzero(used & ~np.isin(slots.recomputed, [*member]))
             cached = self._cached(self.keys[head], slots.recomputed, keys[:, head], member)
             scores = np.where(used, requantised(group @ cached.T, *self.layer.score), 0)
-            own = requantised(group @ keys[0, head], *self.layer.score)
-            read_keys = np.flatnonzero(used & (slots.recomputed == KEPT))
+            own = requantised(group @ keys[number, head], *self.layer.score)
             step.score_updates += eviction.search(head, scores, now)
             formats = slots.recomputed.copy()
-            step.fetched.append((read_keys, np.flatnonzero(used & (formats == KEPT))))
+            step.fetched.append((read, np.flatnonzero(used & ~np.isin(formats, [*member]))))
             placement, score_updates = eviction.place(now, head)
             step.placements.append(placement)
             step.score_updates += score_updates + eviction.own(head, placement.slot, own)
@@ -169,23 +213,23 @@ class KelleModel:
             weights, own_weight = self._probabilities(scores, own, used)
             cached = self._cached(self.values[head], formats, values[:, head], member)
             sums = weights @ np.where(used[:, np.newaxis], cached, 0)
-            sums += own_weight[:, np.newaxis] * values[0, head]
+            sums += own_weight[:, np.newaxis] * values[number, head]
             contexts.append(requantised(sums, *self.layer.attend))
-            self.keys[head, placement.slot] = keys[0, head]
-            self.values[head, placement.slot] = values[0, head]
+            self.keys[head, placement.slot] = keys[number, head]
+            self.values[head, placement.slot] = values[number, head]
         decision = eviction.decide(now, step.placements)
         step.store, step.score_updates = decision.store, step.score_updates + decision.score_updates
-        context = np.concatenate(contexts).reshape(1, -1)
-        between = added(state, self.project(Operation.OUTPUT, context).reshape(-1))
-        step.output = added(between, self.feed_forward(self.normalise(between)))
-        return step
+        if step.store:
+            # The vector may have been that of another token, which no head has any more.
+            member.pop(step.store[1], None)
+        return np.concatenate(contexts).reshape(1, -1)
 
     def _cached(
         self, stored: Integers, formats: Integers, computed: Integers, member: dict[int, int]
     ) -> Integers:
         """Return a head's cached keys or values, [slots, head_size]: stored, or just computed."""
         cached = stored.copy()
-        for slot in np.flatnonzero(formats != KEPT):
+        for slot in np.flatnonzero(np.isin(formats, [*member])):
             cached[slot] = computed[member[int(formats[slot])]]
         return cached
 

@@ -38,6 +38,7 @@ from hdl.errors import UserError
 from hdl.kelle.instructions import PROJECTIONS, Operation
 from hdl.kelle.parameters import KelleParameters
 from hdl.model_shape import NORM_EPSILON
+from hdl.parameters import require
 
 TEXT = ("states", "quantised_states", "inputs", "quantised")
 """Fields of a layer for the states of a text, which are empty in a whole model."""
@@ -278,7 +279,8 @@ class WholeModel:
         prefills = []
         for number, layer in enumerate(self.model.layers):
             quantised = integers(rms_norm(turned(states[number : number + 1], p)), NORM_STEP)
-            own = KelleModel(p, replace(layer, quantised=quantised), number)
+            # The first sequence has the text.
+            own = KelleModel(p, replace(layer, quantised=quantised), number * p.batch)
             prefills.append(prefill(own, 1))
             if self.retention:
                 self._losses.append(LostBits(self.retention, own))
@@ -289,20 +291,46 @@ class WholeModel:
 
     def step(self, position: int, state: Integers, *, predict: bool = True) -> TokenResult:
         """Decode a token with its embedded state through all layers."""
-        states, steps, changed = [], [], []
+        return self.block(position, state[np.newaxis], predict=predict)[0]
+
+    def block(self, first: int, states: Integers, *, predict: bool = True) -> list[TokenResult]:
+        """Decode consecutive tokens with their embedded states [tokens, width] through all layers.
+
+        The LM head is computed for the last token.
+
+        Raises
+        ------
+        ValueError
+            If the eDRAM loses bits, which it does after each token, and there are several.
+        """
+        require(
+            not self._losses or len(states) == 1,
+            "a block must have one token if the eDRAM loses bits",
+            len(states),
+        )
+        blocks: list[list[Step]] = []
+        changed = []
         for number, layer in enumerate(self.layers):
-            step = layer.step(position, state)
-            self._inputs[number][position] = step.normalised
-            if step.store:
-                layer.inputs[step.store[1]] = self._inputs[number][step.store[0]]
-            changed.append(self._losses[number].after(step) if self._losses else [])
-            steps.append(step)
-            states.append(state := step.output)
+            inputs = self._inputs[number]
+            steps = layer.block(first, states)
+            inputs |= {first + place: step.normalised for place, step in enumerate(steps)}
+            for step in steps:
+                if step.store:
+                    layer.inputs[step.store[1]] = inputs[step.store[0]]
+            changed.append(self._losses[number].after(steps[0]) if self._losses else [])
+            blocks.append(steps)
+            states = np.stack([step.output for step in steps])
         sums = None
         if predict:
-            sums = vocabulary_sums(self.model.vocabulary, state, self.parameters)
+            sums = vocabulary_sums(self.model.vocabulary, states[-1], self.parameters)
         flips = sum(own.flips for own in self._losses)
-        return TokenResult(np.stack(states), steps, sums, changed, flips)
+        results = []
+        for place in range(len(states)):
+            own = [steps[place] for steps in blocks]
+            last = place == len(states) - 1
+            outputs = np.stack([step.output for step in own])
+            results.append(TokenResult(outputs, own, sums if last else None, changed, flips))
+        return results
 
 
 def vocabulary_sums(vocabulary: IntegerVocabulary, state: Integers, p: KelleParameters) -> Integers:

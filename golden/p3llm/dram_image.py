@@ -49,11 +49,29 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Byte
     columns = matrix.columns.reshape(len(matrix.columns), place.groups, place.steps, size)
     padding = [(0, place.rounds * units - len(columns)), (0, 0), (0, 0), (0, 0)]
     columns = by_channel(p, np.pad(columns, padding))
-    image = rounds_image(p, selects, steps, columns)
+    whole = place.rounds - place.shared
+    image = rounds_image(selects[:whole], steps[:whole], columns[:whole])
+    if place.shared:
+        tables = (shared_round(p, place, one[-1:], axis=3) for one in (selects, steps))
+        image += rounds_image(*tables, shared_round(p, place, columns[-1:], axis=2))
     return np.concatenate([halves(p, matrix.scales), *image])
 
 
-def rounds_image(p: P3llmParameters, selects: Bytes, steps: Bytes, columns: Bytes) -> list[Bytes]:
+def shared_round(p: P3llmParameters, place: MatrixPlace, tiles: Bytes, *, axis: int) -> Bytes:
+    """Return the last round of a matrix, whose upper units store the second half of the groups.
+
+    `tiles` has rounds, units and, at `axis`, the groups of each tile.
+    """
+    units = p.units // 2
+    own = tiles.reshape(1, p.pseudo_channels, p.units, *tiles.shape[2:])[:, :, :units]
+    first, second = np.split(own, [place.shared_groups], axis=axis + 1)
+    padding = [(0, 0)] * second.ndim
+    padding[axis + 1] = (0, first.shape[axis + 1] - second.shape[axis + 1])
+    both = np.concatenate([first, np.pad(second, padding)], axis=2)
+    return both.reshape(1, -1, *both.shape[3:])
+
+
+def rounds_image(selects: Bytes, steps: Bytes, columns: Bytes) -> list[Bytes]:
     """Return the rounds of tiles, each with all its groups.
 
     The special values of eight groups precede these groups, the scales of two groups precede both.

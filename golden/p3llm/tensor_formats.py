@@ -54,17 +54,23 @@ def cast_e4m3(values: Tensor) -> Tensor:
     return values.clamp(-448, 448).to(torch.float8_e4m3fn).to(values.dtype)
 
 
-def integers(values: Tensor, bits: int) -> Tensor:
-    """Return values as symmetric integers with a scale for each vector of the last axis."""
+def integers(values: Tensor, bits: int, clip: float = 1.0) -> Tensor:
+    """Return values as symmetric integers with a scale for each vector of the last axis.
+
+    The largest integer represents `clip` times the largest magnitude.
+    """
     limit = (1 << bits - 1) - 1
-    scale = (values.abs().amax(-1, keepdim=True) / limit).clamp_min(SMALLEST_SCALE)
+    scale = (values.abs().amax(-1, keepdim=True) * clip / limit).clamp_min(SMALLEST_SCALE)
     return (values / scale).round().clamp(-limit, limit) * scale
 
 
-def asymmetric(values: Tensor, bits: int = 4) -> tuple[Tensor, Tensor]:
-    """Return integers ``code - zero point`` as floats, and a scale per vector."""
+def asymmetric(values: Tensor, bits: int = 4, clip: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return integers ``code - zero point`` as floats, and a scale per vector.
+
+    The codes represent `clip` times the range of the vector.
+    """
     top = (1 << bits) - 1
-    low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
+    low, high = values.amin(-1, keepdim=True) * clip, values.amax(-1, keepdim=True) * clip
     scale = ((high - low) / top).clamp_min(SMALLEST_SCALE)
     zero = (-low / scale).round().clamp(0, top)
     return ((values / scale).round() + zero).clamp(0, top) - zero, scale

@@ -1,12 +1,16 @@
 """The study of P3-LLM: perplexity with its formats, step by step, its speed, energy and area."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from golden.llm import text_named
 from golden.llm.model import load_tokens
 from golden.p3llm.oaken import oaken_cache, watched_projections
+from golden.p3llm.qserve import qserve_model
+from golden.p3llm.quarot import quarot_model
 from golden.study import (
     p3llm_area,
     p3llm_grid,
@@ -53,8 +57,8 @@ def study(subject: Subject, *, full: bool) -> Outcome:
     channels = p3llm_outliers.channel_ratios(subject.model, windows[0], subject.progress)
     grid = p3llm_grid.grid_results(passes, windows)
     calibration = load_tokens(text_named("prose"))[:CALIBRATION_TOKENS]
-    oaken = oaken_losses(subject.model, windows, calibration, subject.progress)
-    return outcome_of(passes, windows, few, keys, channels, grid, oaken)
+    rivals = rival_losses(subject.model, windows, calibration, subject.progress)
+    return outcome_of(passes, windows, few, keys, channels, grid, rivals)
 
 
 def outcome_of(
@@ -64,7 +68,7 @@ def outcome_of(
     keys: p3llm_keys.KeyErrors,
     channels: p3llm_outliers.Ratios,
     grid: p3llm_grid.GridResults,
-    oaken: np.ndarray,
+    rivals: Losses,
 ) -> Outcome:
     """Return the outcome for windows of text."""
     prompt = windows.shape[1] // 2
@@ -78,7 +82,7 @@ def outcome_of(
 
     later = {name: lost[:, prompt:] for name, lost in stages.items()}
     judged = [
-        *_ablation_verdicts({**steps, "Oaken": oaken}),
+        *_ablation_verdicts({**steps, **rivals}),
         *_format_verdicts(steps["baseline"], rope, shares, fused, linear),
         *_operand_verdicts(single),
         *_decoding_verdicts(later),
@@ -94,7 +98,7 @@ def outcome_of(
         p3llm_tables.linear(steps["baseline"], linear),
         _plain("Keys before and after the rotary embedding", steps["baseline"], rope),
         _plain("Scales of values inside the probabilities", steps["baseline"], fused),
-        p3llm_tables.published(steps, oaken),
+        p3llm_tables.published(steps, rivals),
         p3llm_grid.table(grid),
         p3llm_tables.operands(single),
         _decoding_table(steps["baseline"][:, prompt:], later, prompt),
@@ -146,10 +150,12 @@ def outcome_of(
     )
 
 
-def oaken_losses(
+def rival_losses(
     model: Any, windows: np.ndarray, calibration: np.ndarray, progress: Progress
-) -> np.ndarray:
-    """Return the losses [windows, tokens - 1] with Oaken's keys and values, all else in float32.
+) -> Losses:
+    """Return the losses [windows, tokens - 1] of the rivals of Table IV by name.
+
+    Oaken quantises keys and values alone, QuaRot and QServe all tensors but probabilities.
 
     Parameters
     ----------
@@ -158,20 +164,30 @@ def oaken_losses(
     windows : numpy.ndarray
         Token numbers [windows, tokens].
     calibration : numpy.ndarray
-        Token numbers of the text that gives the thresholds.
+        Token numbers of the text that gives thresholds, smoothing factors and weights.
     progress : Progress
-        Called with the number of texts.
+        Called for each rival with its number of steps.
     """
+    layers = model.config.num_hidden_layers
+
+    def measured(own: Any, done: Callable[[], None]) -> np.ndarray:
+        rows = []
+        for window in windows:
+            rows.append(window_losses(own, window))
+            done()
+        return np.stack(rows)
+
     done = progress("Oaken (Table IV)", len(windows) + 1)
     with watched_projections(model) as thresholds:
         window_losses(model, calibration)
     done()
-    rows = []
     with oaken_cache(model, thresholds):
-        for window in windows:
-            rows.append(window_losses(model, window))
-            done()
-    return np.stack(rows)
+        found = {"Oaken": measured(model, done)}
+    text = torch.tensor(np.asarray(calibration), dtype=torch.long)
+    for name, quantised in (("QuaRot", quarot_model), ("QServe", qserve_model)):
+        done = progress(f"{name} (Table IV)", layers + len(windows))
+        found[name] = measured(quantised(model, text, done), done)
+    return found
 
 
 def _held(verdict: str, kind: str) -> str:
@@ -185,7 +201,7 @@ def _held(verdict: str, kind: str) -> str:
 
 
 def _ablation_verdicts(steps: Losses) -> list[Verdict]:
-    """Compare the steps of Table VI, and Oaken, where the paper claims an ordering."""
+    """Compare the steps of Table VI, and the rivals, where the paper claims an ordering."""
 
     def pair(first: str, second: str, paper: str) -> Verdict:
         return compared(f"{first} against {second}", steps[first], steps[second]), "better", paper
@@ -200,6 +216,8 @@ def _ablation_verdicts(steps: Losses) -> list[Verdict]:
         pair("+ S0E4M4 probabilities", "+ E4M3 probabilities", "5.63 < 5.67; 6.73 < 6.81"),
         pair("+ S0E4M4 probabilities", "+ INT8 activations", "5.63 < 5.72; 6.73 < 6.84"),
         pair("+ E4M3 activations", "+ INT8 activations", "5.65 < 5.72; 6.75 < 6.84"),
+        pair("+ E4M3 activations", "QuaRot", "5.65 < 5.70; 6.75 < 6.80"),
+        pair("+ E4M3 activations", "QServe", "5.65 < 5.69; 6.75 < 6.79"),
     ]
 
 

@@ -61,6 +61,12 @@ class CarrySaveSum:
         columns.put_constant()
         return columns.reduced(self._m)
 
+    def parts(self) -> tuple[Value, Value]:
+        """Return `pair`, for registers before the carry chain; for an FPGA the sum and zero."""
+        if current_target() is Target.FPGA:
+            return self.result(), Const(0, self._width)
+        return self.pair()
+
     def open_pair(self) -> tuple[Value, Value, int]:
         """Return two unsigned numbers and a constant that add up to the sum itself.
 

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.operator import Operator
 from hdl.parameters import require_range
+from hdl.target import Target, current_target
 
 
 class MultiplyAdd(Operator):
@@ -79,6 +80,77 @@ class MultiplyAdd(Operator):
             total.add(self.c)
         (result,) = pipeline.cut(total.result())
         m.d.comb += self.result.eq(result)
+        return m
+
+
+class DividedProduct(Operator):
+    """``a * b + constant``, with pipeline registers in the middle of its full adders.
+
+    **Latency** `stages` cycles. **Throughput** one result per cycle. **Numerics** exact. Before the
+    registers, full adders reduce the Booth rows of each half of `b` to two numbers; after them, the
+    four numbers are added with one carry chain. Both parts take about half of the time of the
+    whole. For an FPGA the registers hold the product.
+
+    Parameters
+    ----------
+    a, b : Shape
+        Shapes of the factors; 1 to 64 and 2 to 64 bits. The factor with fewer bits should be `b`.
+    constant : int
+        Constant addend, for example half a unit of a rounded result.
+    stages : int
+        Pipeline stages in the middle.
+    enable : bool
+        Add the input `enable`; the registers load only while it is 1.
+
+    Members
+    -------
+    a, b : In
+        The operands.
+    result : Out
+        The sum, signed if any operand is.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is outside its range.
+    """
+
+    def __init__(
+        self, *, a: Shape, b: Shape, constant: int = 0, stages: int = 1, enable: bool = False
+    ) -> None:
+        require_range("bits of a", a.width, 1, 64)
+        require_range("bits of b", b.width, 2, 64)
+        self.constant = constant
+        shape = signed if a.signed or b.signed else unsigned
+        result = shape(a.width + b.width + (constant != 0))
+        members = {"a": In(a), "b": In(b), "result": Out(result)}
+        super().__init__(members, stages=stages, enable=enable)
+
+    def elaborate(self, platform: object) -> Module:
+        """Reduce the product with each half of `b` to two numbers; cut; add all four."""
+        m = Module()
+        pipeline = self.pipeline(m, cuts=1)
+        width, constant = len(self.result), self.constant
+        total = CarrySaveSum(m, width)
+        if current_target() is Target.FPGA:
+            (product,) = pipeline.cut(self.a * self.b)
+            total.add(product)
+        else:
+            middle = len(self.b) // 2
+            low, high = self.b[:middle], self.b[middle:]
+            addends: list[Value] = []
+            if self.b.shape().signed:
+                high = high.as_signed()
+            for factor, place in ((low, 0), (high, middle)):
+                half = CarrySaveSum(m, width - place)
+                half.add_product(self.a, factor)
+                *pair, rest = half.open_pair()
+                addends += (number.shift_left(place) for number in pair)
+                constant += rest << place
+            for number in pipeline.cut(*addends):
+                total.add(number)
+        total.add(constant)
+        m.d.comb += self.result.eq(total.result())
         return m
 
 

@@ -256,6 +256,10 @@ UNITS = (
                 intermediate_size=24,
                 vocabulary_size=0,
             ),
+            # Steps with blocks of a text, of one sequence or of both.
+            "tiny_block": replace(
+                TINY_KELLE, words=128, layers=2, batch=2, block=6, intermediate_size=24
+            ),
             # With a weight memory, whose words arrive at half the rate of the loads.
             "tiny_memory": replace(
                 TINY_KELLE,

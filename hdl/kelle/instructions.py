@@ -59,14 +59,14 @@ def requantises(operation: enum.EnumView) -> Value:
     return operation.as_value() < Operation.VOCABULARY.value
 
 
-def operation_layout(*, sequence_bits: int, head_bits: int) -> data.StructLayout:
+def operation_layout(*, token_bits: int, head_bits: int) -> data.StructLayout:
     """Return the layout of an instruction.
 
     Parameters
     ----------
-    sequence_bits : int
-        Bits of the index of the sequence whose keys or values are multiplied.
+    token_bits : int
+        Bits of the index of the arriving token that attends.
     head_bits : int
         Bits of the number of a head, or of as many channels as a head has.
     """
-    return data.StructLayout({"operation": Operation, "sequence": sequence_bits, "head": head_bits})
+    return data.StructLayout({"operation": Operation, "token": token_bits, "head": head_bits})

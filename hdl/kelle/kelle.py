@@ -18,12 +18,12 @@ from hdl.kelle.control.load_issue import LoadIssue
 from hdl.kelle.control.predictor import Predictor
 from hdl.kelle.control.residual_stream import ResidualStream
 from hdl.kelle.control.result_router import ResultRouter
-from hdl.kelle.control.sequence_turns import SequenceTurns
 from hdl.kelle.control.sequencer import Scheduler
 from hdl.kelle.control.softmax_rows import SoftmaxRows
 from hdl.kelle.control.step_control import StepControl
 from hdl.kelle.control.step_progress import StepProgress
 from hdl.kelle.control.step_state import StepState
+from hdl.kelle.control.token_turns import TokenTurns
 from hdl.kelle.control.vector_issue import VectorIssue
 from hdl.kelle.control.vector_requests import VectorRequests
 from hdl.kelle.control.wavefront_headers import WavefrontHeaders
@@ -60,7 +60,7 @@ class Parts:
     control: StepControl
     state: StepState
     progress: StepProgress
-    turns: SequenceTurns
+    turns: TokenTurns
     requests: VectorRequests
     products: GatedProducts | ActivatedProducts
     residual: ResidualStream
@@ -87,7 +87,7 @@ class Parts:
             control=StepControl(parameters=p),
             state=StepState(parameters=p),
             progress=StepProgress(parameters=p),
-            turns=SequenceTurns(parameters=p),
+            turns=TokenTurns(parameters=p),
             requests=VectorRequests(parameters=p),
             products=products(parameters=p),
             residual=ResidualStream(parameters=p),
@@ -228,7 +228,7 @@ class Kelle(Unit):
                 "prefill_scores": In(stream.Signature(p.selector.scores_layout)),
                 "prefill": In(stream.Signature(prefill_layout(eviction))),
                 "row_writes": In(stream.Signature(p.row_write)),
-                "positions": In(stream.Signature(p.position_bits)),
+                "positions": In(stream.Signature(p.arriving_layout)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "weights": In(stream.Signature(p.channel_layout)),
                 **overflow_ports(p),
@@ -292,6 +292,7 @@ class Kelle(Unit):
         m.d.comb += [
             issue.members.eq(control.members),
             issue.count.eq(control.count),
+            issue.last_token.eq(control.last_token),
             issue.inputs.eq(control.inputs),
             issue.arrived.eq(control.arrived),
             issue.renewed.eq(control.renewed),
@@ -299,6 +300,9 @@ class Kelle(Unit):
             issue.probabilities.eq(parts.softmax.probabilities),
             issue.contexts.eq(router.contexts),
             issue.products.eq(parts.products.products),
+            fetch.sequences.eq(control.sequences),
+            fetch.listed.eq(control.listed),
+            fetch.filled.eq(parts.controller.filled),
             fetch.computed_keys.eq(router.computed_keys),
             fetch.computed_values.eq(router.computed_values),
         ]
@@ -311,6 +315,8 @@ class Kelle(Unit):
         m.d.comb += [
             router.results.eq(array.results),
             router.members.eq(parts.control.members),
+            router.last_token.eq(parts.control.last_token),
+            parts.products.last_token.eq(parts.control.last_token),
             parts.softmax.scores.eq(router.scores),
             parts.products.ups.eq(router.ups),
             # The controller receives the header of a vector of scores, which names their tile,
@@ -336,6 +342,7 @@ class Kelle(Unit):
         m.d.comb += [
             residual.start.eq(parts.control.accepts),
             residual.epsilon.eq(self.epsilon),
+            residual.last_token.eq(parts.control.last_token),
             residual.sums.eq(router.sums),
             residual.leaves.eq(router.leaves),
         ]
@@ -375,17 +382,20 @@ class Kelle(Unit):
             # `values` repeats the slots at which the heads' values are written. The state of the
             # step holds these slots, so that the stream is only emptied.
             controller.values.ready.eq(1),
-            state.filled.eq(controller.filled),
             state.turn.eq(parts.turns.turn),
+            state.sequence.eq(parts.turns.sequence),
+            state.listed.eq(parts.control.listed),
             state.placement.eq(controller.placements.payload),
             state.placed.eq(controller.placements.valid),
             parts.headers.placements.eq(state.placements),
             parts.fetch.placements.eq(state.placements),
-            parts.fetch.residents.eq(state.residents),
             parts.softmax.residents.eq(state.residents),
             parts.fetch.lookup_response.eq(controller.lookup_response),
             parts.control.vector_response.eq(controller.vector_response),
-            requests.sequence.eq(parts.turns.turn),
+            requests.sequence.eq(parts.turns.sequence),
+            parts.control.promoted.eq(controller.vector_stores.payload),
+            parts.control.promoted.valid.eq(controller.vector_stores.valid),
+            parts.control.promoted_sequence.eq(parts.turns.sequence),
             requests.writes.eq(self.row_writes.valid & self.row_writes.ready),
             self.placed.placement.eq(controller.placements.payload),
             self.placed.valid.eq(controller.placements.valid),
@@ -432,7 +442,13 @@ class Kelle(Unit):
             state.ends.eq(control.rests & controller.positions.ready),
             # A step of the LM head does not concern the eviction controller.
             parts.turns.start.eq(control.accepts & ~control.predicts),
-            *(parts.turns.arriving[s].eq(control.members[s].position) for s in range(p.batch)),
+            *(
+                parts.turns.arriving[t].eq(control.members[t].position)
+                for t in range(p.step_tokens)
+            ),
+            parts.turns.sequences.eq(control.sequences),
+            parts.turns.last_token.eq(control.last_token),
+            parts.scheduler.last_token.eq(control.last_token),
         ]
         for unit in (control, parts.fetch, parts.vector_issue):
             m.d.comb += unit.layer.eq(state.layer)
@@ -455,17 +471,17 @@ class Kelle(Unit):
     def _count_progress(self, m: Module, parts: Parts) -> None:
         """Connect the counts of complete heads to the parts that wait for them."""
         # Each event has the name of its result: `weighted`, probabilities; `multiplied`, products;
-        # `loaded`, all inputs are held; `begun`, sequences whose token the controller has taken.
+        # `loaded`, all inputs are held; `begun`, tokens that the controller has taken.
         progress, scheduled = parts.progress, parts.scheduler.progress
         counts, finished = progress.counts, progress.finished
         if parts.predictor is not None:
             finished |= parts.predictor.finished
         m.d.comb += [
             progress.ended.eq(parts.router.ended),
-            progress.last_sequence.eq(parts.router.last_sequence),
+            progress.of_last_token.eq(parts.router.of_last_token),
             progress.placed.eq(self.placed.valid),
             progress.weighted.eq(parts.softmax.ended),
-            progress.multiplied.eq(parts.products.last_sequence),
+            progress.multiplied.eq(parts.products.of_last_token),
             scheduled.loaded.eq(parts.control.loaded),
             scheduled.begun.eq(parts.turns.begun),
             *(

@@ -48,6 +48,9 @@ class KelleParameters(ModelDimensions, Parameters):
         Bytes of a word of `weights` with a weight memory: the off-chip memory's bytes per cycle.
     banks, word_bytes, words : int
         As in `KvEdramParameters`.
+    access_ps, clock_mhz : int
+        As in `KvEdramParameters`: the access time of the eDRAM, and the clock, which together
+        decide the cycles of a read.
     overflow : bool
         Whether the keys and values of heads that do not fit into the eDRAM are in off-chip memory.
         All stored input vectors are in the eDRAM, and the heads from the first one on.
@@ -56,8 +59,10 @@ class KelleParameters(ModelDimensions, Parameters):
     layers : int
         Layers whose keys, values, slots and scales are stored; a step computes one of them.
     batch : int
-        Sequences that a step processes together (16 in the paper), each with keys, values and
-        slots of its own.
+        Sequences (16 in the paper), each with keys, values and slots of its own.
+    block : int, optional
+        Maximum number of tokens of a step, which share each tile of weights: tokens of several
+        sequences, consecutive tokens of one, or both. By default `batch`, which is the minimum.
     heads : int
         Query heads of a layer. Hidden states have ``heads * head_size`` elements.
     kv_heads : int
@@ -65,8 +70,7 @@ class KelleParameters(ModelDimensions, Parameters):
     intermediate_size : int
         Elements between the feed-forward matrices: a multiple of `head_size`.
     vocabulary_size : int
-        Tokens of the LM head, which follows the last layer; 0 if it is computed elsewhere, which is
-        required with several sequences.
+        Tokens of the LM head, which follows the last layer; 0 if it is computed elsewhere.
     slots : int
         Tokens that the cache of a key/value head holds (N').
     window, sinks : int
@@ -124,6 +128,7 @@ class KelleParameters(ModelDimensions, Parameters):
     head_size: Annotated[int, Range(2, 256, "channels")] = 64
     layers: Annotated[int, Range(1, 32, "layers")] = 1
     batch: Annotated[int, Range(1, 64, "sequences")] = 1
+    block: Annotated[int | None, Range("batch", 64, "tokens")] = option(default=None)
     heads: Annotated[int, Range(2, 1024, "heads")] = 9
     kv_heads: Annotated[int, Range(1, 64, "heads")] = 3
     intermediate_size: Annotated[int, Range(2, 65536, "elements")] = 1536
@@ -146,6 +151,8 @@ class KelleParameters(ModelDimensions, Parameters):
     gated: bool = option(default=True)
     tick_bits: Annotated[int, As(RefreshParameters)] = 20
     interval_bits: Annotated[int, As(RefreshParameters)] = 5
+    access_ps: Annotated[int, As(KvEdramParameters)] = option(default=1900)
+    clock_mhz: Annotated[int, As(KvEdramParameters)] = option(default=1000)
 
     def __post_init__(self) -> None:
         """Check the rules between the parts; the parts check their own."""
@@ -162,11 +169,6 @@ class KelleParameters(ModelDimensions, Parameters):
             self.intermediate_size % self.head_size == 0,
             f"intermediate_size must be a multiple of head_size = {self.head_size}",
             self.intermediate_size,
-        )
-        require(
-            self.batch == 1 or not self.vocabulary_size,
-            "vocabulary_size must be 0 with several sequences",
-            self.vocabulary_size,
         )
         self._check_options()
         most = self.rows // (2 * self.weights_per_byte)
@@ -281,9 +283,14 @@ class KelleParameters(ModelDimensions, Parameters):
         return self.slots // self.rows
 
     @property
-    def sequence_heads(self) -> int:
-        """Key/value heads of all sequences: the number of attentions of a layer."""
-        return self.batch * self.kv_heads
+    def step_tokens(self) -> int:
+        """Maximum number of tokens that arrive in a step."""
+        return self.batch if self.block is None else self.block
+
+    @property
+    def token_heads(self) -> int:
+        """Key/value heads for all tokens of a step: the number of attentions of a layer."""
+        return self.step_tokens * self.kv_heads
 
     @property
     def caches(self) -> int:
@@ -325,17 +332,21 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def layer_vectors(self) -> int:
-        """Maximum number of stored input vectors of a layer."""
+        """Maximum number of stored input vectors of a layer, those of all sequences."""
         return self.batch * self.vectors
 
     @property
     def members(self) -> int:
         """Maximum number of rows of the combined matrix: arriving and recomputed tokens."""
-        return self.batch + self.layer_vectors
+        return self.step_tokens + self.layer_vectors
 
-    def sequence_head(self, sequence: Value, head: Value) -> Value:
-        """Return the index of a sequence's head among the heads of all sequences."""
-        return sequence * self.kv_heads + head if self.batch > 1 else head
+    def of_tokens(self, last_token: Value, each: int) -> Value | int:
+        """Return how many items the tokens of a step have, from the index of the last token."""
+        return (last_token + 1) * each if self.step_tokens > 1 else each
+
+    def token_head(self, token: Value, head: Value) -> Value:
+        """Return the index of a head for a token among the heads for all tokens of a step."""
+        return token * self.kv_heads + head if self.step_tokens > 1 else head
 
     def cache(self, layer: Value, sequence: Value) -> Value:
         """Return the index of a set of slots; the eviction controller's `layer`."""
@@ -357,9 +368,19 @@ class KelleParameters(ModelDimensions, Parameters):
         return ceil_log2(self.batch)
 
     @property
+    def token_bits(self) -> int:
+        """Bits of the index of a token of a step; 0 with one token."""
+        return ceil_log2(self.step_tokens)
+
+    @property
+    def token_shape(self) -> Shape:
+        """Shape of a signal with the index of a token of a step."""
+        return Shape(max(self.token_bits, 1))
+
+    @property
     def count_shape(self) -> Shape:
-        """Shape of a count of query heads, or of the key/value heads of all sequences."""
-        return Shape.cast(range(max(self.heads, self.sequence_heads) + 1))
+        """Shape of a count of query heads, or of the key/value heads for all tokens."""
+        return Shape.cast(range(max(self.heads, self.token_heads) + 1))
 
     @property
     def scales(self) -> int:
@@ -451,6 +472,8 @@ class KelleParameters(ModelDimensions, Parameters):
                 kv_heads=self.resident_heads,
                 vector_size=self.hidden_size,
                 vectors=self.caches * self.vectors,
+                access_ps=self.access_ps,
+                clock_mhz=self.clock_mhz,
             ),
             tick_bits=self.tick_bits,
             interval_bits=self.interval_bits,
@@ -498,13 +521,17 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def softmax(self) -> SoftmaxParameters:
         """Dimensions of the softmax; a row has the scores of all slots and the arriving token's."""
-        return SoftmaxParameters(lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows)
+        return SoftmaxParameters(
+            lanes=self.rows, scores=(self.cache_tiles + 1) * self.rows, divided=True
+        )
 
     @property
     def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norms; the matrices that follow contain the norms' weights."""
-        kind = LayerNormParameters if self.layer_norm else RmsNormParameters
-        return kind(lanes=self.rows, width=self.hidden_size, rows=min(self.batch, 4))
+        width, rows = self.hidden_size, min(self.step_tokens, 4)
+        if self.layer_norm:
+            return LayerNormParameters(lanes=self.rows, width=width, rows=rows, registered=True)
+        return RmsNormParameters(lanes=self.rows, width=width, rows=rows, divided=True)
 
     @property
     def scaled_products(self) -> bool:
@@ -558,16 +585,16 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def header_layout(self) -> data.StructLayout:
-        """Header of a result: operation, sequence, head, slice or tile, and whether it is the last.
+        """Header of a result: operation, token, head, slice or tile, and whether it is the last.
 
         `index` is the member of the combined matrix, or the query head within the group of its
-        key/value head, with `ATTEND` that query head and slice. `sequence` is that of the keys or
-        values. `ends` is 1 for the last result of an operation.
+        key/value head, with `ATTEND` that query head and slice. `token` is the arriving token that
+        attends. `ends` is 1 for the last result of an operation.
         """
         return data.StructLayout(
             {
                 "operation": Operation,
-                "sequence": self.sequence_bits,
+                "token": self.token_bits,
                 "head": self.head_bits,
                 "part": bits_for(max(self.head_slices - 1, self.cache_tiles)),
                 "index": ceil_log2(max(self.members, self.group_size * self.head_slices, 2)),
@@ -578,7 +605,23 @@ class KelleParameters(ModelDimensions, Parameters):
     @property
     def operation_layout(self) -> data.StructLayout:
         """One instruction of the step's program."""
-        return operation_layout(sequence_bits=self.sequence_bits, head_bits=self.head_bits)
+        return operation_layout(token_bits=self.token_bits, head_bits=self.head_bits)
+
+    @property
+    def arriving_layout(self) -> data.StructLayout:
+        """A token of a step: position, sequence, and whether it is the step's last one."""
+        return data.StructLayout(
+            {
+                "position": self.position_bits,
+                "sequence": self.sequence_bits,
+                "last": int(self.step_tokens > 1),
+            }
+        )
+
+    @property
+    def sequences_layout(self) -> data.ArrayLayout:
+        """Sequence of each token of a step."""
+        return data.ArrayLayout(max(self.sequence_bits, 1), self.step_tokens)
 
     @property
     def member_layout(self) -> data.StructLayout:
@@ -593,15 +636,19 @@ class KelleParameters(ModelDimensions, Parameters):
 
     @property
     def store_layout(self) -> data.StructLayout:
-        """A token that became popular in the previous step, with its sequence."""
+        """A token that became popular, with its sequence."""
         members = self.eviction.promoted_layout.members
         return data.StructLayout(members | {"sequence": self.sequence_bits})
 
     @property
     def placement_layout(self) -> data.StructLayout:
-        """The recorded placement in a head: slot, and how its victim was stored."""
+        """The recorded placement in a head: slots in use before it, slot, and source of its victim.
+
+        The victim is recomputed from a vector, or else read from the eDRAM.
+        """
         return data.StructLayout(
             {
+                "residents": bits_for(self.slots),
                 "slot": self.eviction.evictor.index_width,
                 "recomputed": 1,
                 "vector": self.eviction.vector_bits,

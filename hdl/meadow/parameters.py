@@ -1,6 +1,6 @@
 """Dimensions and payloads of MEADOW's accelerator."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from amaranth.hdl import signed, unsigned
@@ -338,12 +338,15 @@ class MeadowParameters(ModelDimensions, Parameters):
     def norm(self) -> RmsNormParameters | LayerNormParameters:
         """Dimensions of the norm, which processes one word or a part of one per cycle."""
         kind = LayerNormParameters if self.layer_norm else RmsNormParameters
-        return kind(
+        norm = kind(
             lanes=self.norm_lanes or self.head_size,
             width=self.hidden_size,
             weight_fraction=self.weight_fraction,
-            registered=True,
+            weighed=True,
         )
+        if isinstance(norm, RmsNormParameters):
+            return replace(norm, divided=True)
+        return replace(norm, registered=True)
 
     @property
     def norm_words(self) -> int:

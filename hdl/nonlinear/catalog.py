@@ -17,6 +17,7 @@ UNITS: tuple[Entry, ...] = (
         presets={
             "tiny": SoftmaxParameters(lanes=2, scores=16),
             "tiny_one_row": SoftmaxParameters(lanes=1, scores=8, rows=1),
+            "tiny_divided": SoftmaxParameters(lanes=4, scores=16, divided=True),
             "smollm2": SoftmaxParameters(lanes=8),
             "paper": SoftmaxParameters(lanes=32),
         },
@@ -27,6 +28,7 @@ UNITS: tuple[Entry, ...] = (
         unit=RmsNorm,
         presets={
             "tiny": RmsNormParameters(lanes=2, width=8, weight_fraction=10),
+            "tiny_divided": RmsNormParameters(lanes=4, width=16, rows=2, divided=True),
             "smollm2": RmsNormParameters(lanes=8, width=576),
             "paper": RmsNormParameters(lanes=32, width=4096),
         },

@@ -46,7 +46,7 @@ class LayerNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
+    registered, weighed : bool
         As in `RowNormParameters`.
 
     Raises
@@ -244,18 +244,19 @@ class LayerNorm(Unit):
         out = self.results.payload
         with m.If(move):
             m.d.sync += row.eq(buffer.result)
+        weighed, cycles = divided & self.affine.valid, int(p.weighed)
+        weighed = delay_line(m, weighed, cycles, name="weighed", enable=free, reset=True)[-1]
+        weighed_last = delay_line(m, lasts[-1], cycles, name="weighed_last", enable=free)[-1]
         with m.If(free):
-            m.d.sync += [
-                self.results.valid.eq(divided & self.affine.valid),
-                out.last.eq(lasts[-1]),
-            ]
+            m.d.sync += [self.results.valid.eq(weighed), out.last.eq(weighed_last)]
         affine = self.affine.payload
         for i in range(p.lanes):
             centred = Signal(p.centred_shape, name=f"centred_{i}", reset_less=True)
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
             scaled = multiply_add(m, f"scale_{i}", centred, mantissa)
             scaled = delay_line(m, scaled, extra, name=f"product_{i}", enable=move)[-1]
-            result = weighted(m, f"weight_{i}", ratio, affine.weights[i], p.drop, affine.biases[i])
+            weight, bias = affine.weights[i], affine.biases[i]
+            result = weighted(m, f"weight_{i}", ratio, weight, p, enable=free, bias=bias)
             with m.If(move):
                 m.d.sync += [
                     centred.eq(buffer.data[i] * p.width - row.sum),

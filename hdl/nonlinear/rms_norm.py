@@ -5,7 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.multiply_add import multiply_add
+from hdl.arith.multiply_add import DividedProduct, multiply_add
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
@@ -13,13 +13,14 @@ from hdl.nonlinear.row_norm import (
     ROOT_STAGES,
     SQUARE_BITS,
     RowNormParameters,
+    divided_row_sum,
     reciprocal_root,
     root_breakpoints,
     row_sum,
     squared,
     weighted,
 )
-from hdl.parameters import parameter_object
+from hdl.parameters import option, parameter_object, require
 from hdl.unit import Unit
 
 TURNAROUND = 8
@@ -40,14 +41,26 @@ class RmsNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
+    registered, weighed : bool
         As in `RowNormParameters`.
+    divided : bool
+        Whether registers divide the sum of the squares, before its carry chain, and the product
+        with the reciprocal root, in the middle and before its shift. They add 3 cycles of latency,
+        and change no value.
 
     Raises
     ------
     ValueError
         If a parameter violates a rule; the message contains the rule and the value.
     """
+
+    divided: bool = option(default=False)
+
+    def __post_init__(self) -> None:
+        """Check every rule."""
+        super().__post_init__()
+        rule = "registered must be false with divided"
+        require(not (self.registered and self.divided), rule, self.registered)
 
     @property
     def root_breakpoints(self) -> tuple[int, ...]:
@@ -69,7 +82,8 @@ class RmsNorm(Unit):
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
     cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`.
+    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`, 13 if
+    `divided`.
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 5``
     cycles, which with 4 rows limits rows of fewer than 3 slices. A slice waits for its weights.
@@ -119,7 +133,7 @@ class RmsNorm(Unit):
         m.submodules.buffer = buffer = RowBuffer(
             data_shape=p.values_layout,
             result_shape=p.row_layout,
-            depth=p.slices + TURNAROUND,
+            depth=p.slices + TURNAROUND + int(p.divided),
             rows=p.rows,
         )
         self._first_pass(m, buffer)
@@ -146,9 +160,13 @@ class RmsNorm(Unit):
             squares[i].eq(squared(m, f"squared_{i}", states.values[i])) for i in range(p.lanes)
         ]
         total = Signal(p.squares_width, reset_less=True)
-        row_sum(m, squares, strobe=strobe, begins=flags[0], start=epsilon, total=total)
+        stages = 1 + ROOT_STAGES + int(p.divided)
+        if p.divided:
+            divided_row_sum(m, squares, strobe=strobe, begins=flags[0], start=epsilon, total=total)
+        else:
+            row_sum(m, squares, strobe=strobe, begins=flags[0], start=epsilon, total=total)
         mantissa, shift = reciprocal_root(m, total, p.root_breakpoints)
-        ended = delay_line(m, strobe & flags[1], 1 + ROOT_STAGES, name="ended", reset=True)[-1]
+        ended = delay_line(m, strobe & flags[1], stages, name="ended", reset=True)[-1]
         m.d.comb += [
             buffer.results.valid.eq(ended),
             buffer.results.payload.mantissa.eq(mantissa),
@@ -164,8 +182,8 @@ class RmsNorm(Unit):
         move = Signal()
 
         def held(value: Value, name: str, *, reset: bool = False) -> Value:
-            """Return a value in the cycle of the shift."""
-            cycles = int(p.registered)
+            """Return a value of the product's cycle in the cycle of the shift."""
+            cycles = 2 if p.divided else int(p.registered)
             return delay_line(m, value, cycles, name=name, enable=move, reset=reset)[-1]
 
         # The last stage may load while the other stages wait for weights.
@@ -185,16 +203,29 @@ class RmsNorm(Unit):
                 divided.eq(held(read, "multiplied", reset=True)),
                 divided_last.eq(held(read_last, "multiplied_last")),
             ]
+        weighed, cycles = divided & self.weights.valid, int(p.weighed)
+        weighed = delay_line(m, weighed, cycles, name="weighed", enable=free, reset=True)[-1]
+        weighed_last = delay_line(m, divided_last, cycles, name="weighed_last", enable=free)[-1]
         with m.If(free):
-            m.d.sync += [
-                self.results.valid.eq(divided & self.weights.valid),
-                out.last.eq(divided_last),
-            ]
+            m.d.sync += [self.results.valid.eq(weighed), out.last.eq(weighed_last)]
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
-            scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
-            scaled = held(scaled, f"product_{i}")
-            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p.drop)
+            if p.divided:
+                m.submodules[f"scale_{i}"] = product = DividedProduct(
+                    a=buffer.data[i].shape(), b=row.mantissa.shape(), enable=True
+                )
+                m.d.comb += [
+                    product.enable.eq(move),
+                    product.a.eq(buffer.data[i]),
+                    product.b.eq(row.mantissa),
+                ]
+                scaled = product.result
+            else:
+                scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
+            # A register before the shift.
+            cycles = int(p.registered or p.divided)
+            scaled = delay_line(m, scaled, cycles, name=f"product_{i}", enable=move)[-1]
+            result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p, enable=free)
             with m.If(move):
                 m.d.sync += ratio.eq(scaled >> shift)
             with m.If(free):

@@ -59,6 +59,9 @@ class RowNormParameters(Parameters):
     registered : bool
         Whether a register separates the product with the reciprocal root from its shift. It adds a
         cycle of latency, and changes no value.
+    weighed : bool
+        Whether a register separates the product with the weight from its clamp. It adds a cycle of
+        latency, and changes no value.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class RowNormParameters(Parameters):
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
     rows: Annotated[int, Range(1, 16, "rows")] = 4
     registered: bool = option(default=False)
+    weighed: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -176,6 +180,44 @@ def row_sum(
         m.d.sync += total.eq(result)
 
 
+def divided_row_sum(
+    m: Module,
+    addends: Sequence[Value],
+    *,
+    strobe: Value,
+    begins: Value,
+    start: Value,
+    total: Signal,
+) -> None:
+    """Sum a row as `row_sum`, in `total` one cycle later, with one carry chain after the sum.
+
+    The row's sum is two numbers, to which full adders add the two of each slice.
+    """
+    width = len(total)
+    slice_sum = CarrySaveSum(m, width)
+    for addend in addends:
+        slice_sum.add(addend)
+    slice_pair = [Signal(width, name=f"{total.name}_slice_{i}", reset_less=True) for i in range(2)]
+    row_pair = [Signal(width, name=f"{total.name}_row_{i}", reset_less=True) for i in range(2)]
+    m.d.sync += [
+        register.eq(value) for register, value in zip(slice_pair, slice_sum.parts(), strict=True)
+    ]
+    grown = CarrySaveSum(m, width)
+    # The first slice of a row restarts the sum.
+    grown.add(Mux(begins, start, row_pair[0]))
+    grown.add(Mux(begins, 0, row_pair[1]))
+    for value in slice_pair:
+        grown.add(value)
+    with m.If(strobe):
+        m.d.sync += [
+            register.eq(value) for register, value in zip(row_pair, grown.parts(), strict=True)
+        ]
+    result = CarrySaveSum(m, width)
+    for value in row_pair:
+        result.add(value)
+    m.d.sync += total.eq(result.result())
+
+
 def reciprocal_root(m: Module, total: Value, breakpoints: tuple[int, ...]) -> tuple[Value, Value]:
     """Return the mantissa of ``1 / sqrt(total)`` and its shift, `ROOT_STAGES` cycles later."""
     # The root halves the exponent; the factor of two of an odd exponent selects the second octave.
@@ -198,12 +240,23 @@ def squared(m: Module, name: str, value: Value) -> Value:
 
 
 def weighted(
-    m: Module, name: str, ratio: Value, weight: Value, drop: int, bias: Value | None = None
+    m: Module,
+    name: str,
+    ratio: Value,
+    weight: Value,
+    p: RowNormParameters,
+    *,
+    enable: Value,
+    bias: Value | None = None,
 ) -> Value:
-    """Return an element times its weight, plus a bias in steps of the output, clamped."""
+    """Return an element times its weight, plus a bias in steps of the output, clamped.
+
+    If `weighed`, the clamp is a cycle later than the product.
+    """
     # The dropped fraction counts as half: one constant bit replaces a rounding adder.
     halves = Cat(Const(1, 1), ratio).as_signed()
-    addend = None if bias is None else bias.shift_left(drop)
-    product = multiply_add(m, name, halves, weight, addend, constant=1 << drop - 1)
-    clamped, _saturated = saturate(product >> drop, OUTPUT.shape)
+    addend = None if bias is None else bias.shift_left(p.drop)
+    product = multiply_add(m, name, halves, weight, addend, constant=1 << p.drop - 1) >> p.drop
+    product = delay_line(m, product, int(p.weighed), name=f"{name}_product", enable=enable)[-1]
+    clamped, _saturated = saturate(product, OUTPUT.shape)
     return clamped

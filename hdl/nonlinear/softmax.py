@@ -15,10 +15,10 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import CarrySaveSum, column_sum
 from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
-from hdl.arith.multiply_add import multiply_add
+from hdl.arith.multiply_add import DividedProduct, multiply_add
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.unit import Unit
 
 SCORE = FixedPoint(integer_bits=6, fraction_bits=10)
@@ -64,6 +64,9 @@ class SoftmaxParameters(Parameters):
         Maximum number of scores in a row, a multiple of `lanes` and at least two slices.
     rows : int
         Maximum number of complete rows, in flight or stored.
+    divided : bool
+        Whether registers divide the product of a power and its factor in the middle. They add a
+        cycle of latency, and change no value.
 
     Raises
     ------
@@ -74,6 +77,7 @@ class SoftmaxParameters(Parameters):
     lanes: Annotated[int, PowerOfTwo(1, 64, "scores")] = 32
     scores: Annotated[int, Range(2, 4096, "scores")] = 2048
     rows: Annotated[int, Range(1, 16, "rows")] = 4
+    divided: bool = option(default=False)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -145,7 +149,8 @@ def power(m: Module, score: Value, maximum: Value) -> Value:
 class Softmax(Unit):
     """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
-    **Latency** 10 cycles from a row's last slice to its first slice of probabilities.
+    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 11 if
+    `divided`.
 
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 6``
@@ -277,20 +282,43 @@ class Softmax(Unit):
         scaled, scaled_last = Signal(), Signal(reset_less=True)
         out = self.probabilities.payload
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
-        products = [
-            multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
-            for i in range(p.lanes)
-        ]
+        if p.divided:
+            products = self._divided_products(m, buffer, factor, move, constant=1 << drop - 1)
+        else:
+            products = [
+                multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
+                for i in range(p.lanes)
+            ]
+        cycles = int(p.divided)
+        done = delay_line(m, scaled, cycles, name="scaled", enable=move, reset=True)[-1]
+        done_last = delay_line(m, scaled_last, cycles, name="scaled_last", enable=move)[-1]
         with m.If(move):
             m.d.sync += [
                 # Round to nearest: the lowest bit is the half.
                 factor.eq((shifted + 1) >> 1),
                 scaled.eq(buffer.valid),
                 scaled_last.eq(buffer.last),
-                self.probabilities.valid.eq(scaled),
-                out.last.eq(scaled_last),
+                self.probabilities.valid.eq(done),
+                out.last.eq(done_last),
             ]
             m.d.sync += [out.values[i].eq(products[i] >> drop) for i in range(p.lanes)]
+
+    def _divided_products(
+        self, m: Module, buffer: RowBuffer, factor: Signal, move: Signal, *, constant: int
+    ) -> list[Value]:
+        """Return each lane's power times the factor, with registers in the middle."""
+        products = []
+        for i in range(self.parameters.lanes):
+            m.submodules[f"scale_{i}"] = product = DividedProduct(
+                a=buffer.data[i].shape(), b=factor.shape(), constant=constant, enable=True
+            )
+            m.d.comb += [
+                product.enable.eq(move),
+                product.a.eq(buffer.data[i]),
+                product.b.eq(factor),
+            ]
+            products.append(product.result)
+        return products
 
 
 class Denominator(Unit):

@@ -99,6 +99,7 @@ class MemoryInstruction:
     rounds: int = 0
     steps: int = 0
     twice: int = 0
+    shared: int = 0
     fetch_length: int = 0
     inputs: tuple[int, int] = (0, 0)
     sums: tuple[int, int] = (0, 0)
@@ -112,11 +113,12 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
     ``groups`` per output, ``rounds`` (tiles per unit) and ``steps`` (columns per group and tile)
     are given; in the other modes they follow from the number of cached tokens. ``twice``: each
     round multiplies its inputs by half of its groups, then by the other half; only with an LM head
-    of 8-bit weights. ``scales_held``: the NPU already holds the scales of these keys and values. A
-    product without ``groups`` only reads factors for the NPU, ``fetch_length`` positions. ``both``:
-    two inputs share a column; ``inputs`` (in words) and ``sums`` (in results) are the places of
-    each. ``columns``: destinations of factors; for keys, of the scales of keys and of values. With
-    `pre_rope`, ``inputs`` of keys are the destinations of their columns and of their zero points.
+    of 8-bit weights. ``shared``: two units compute each tile of the last round. ``scales_held``:
+    the NPU already holds the scales of these keys and values. A product without ``groups`` only
+    reads factors for the NPU, ``fetch_length`` positions. ``both``: two inputs share a column;
+    ``inputs`` (in words) and ``sums`` (in results) are the places of each. ``columns``:
+    destinations of factors; for keys, of the scales of keys and of values. With `pre_rope`,
+    ``inputs`` of keys are the destinations of their columns and of their zero points.
     """
     bits, places = MemoryBits(p), Places(p)
     return data.StructLayout(
@@ -131,6 +133,7 @@ def memory_instruction(p: P3llmParameters) -> data.StructLayout:
             "rounds": bits.rounds,
             "steps": bits.steps,
             "twice": p.vocabulary_passes - 1,
+            "shared": 1,
             "fetch_length": bits.fetch_length,
             "inputs": data.ArrayLayout(places.word_bits, 2),
             "sums": data.ArrayLayout(places.result_bits, 2),

@@ -29,6 +29,9 @@ class MatrixPlace:
     passes : int
         Stored weights per weight of the matrix: a round has all groups of the first ones, then
         those of the second ones, and multiplies each by the same inputs.
+    shared : bool
+        The tiles of the last round occupy at most half of the units. The other units store the
+        second half of their groups: two units compute each tile.
     """
 
     inputs: int
@@ -37,6 +40,7 @@ class MatrixPlace:
     base: int
     rounds: int
     passes: int = 1
+    shared: bool = False
 
     @property
     def groups(self) -> int:
@@ -49,13 +53,29 @@ class MatrixPlace:
         return self.group // PE_LANES
 
     @property
+    def shared_groups(self) -> int:
+        """Groups per unit in a shared round; the last one of the upper units may be empty."""
+        return -(-self.groups // 2)
+
+    @property
+    def groups_by_round(self) -> list[int]:
+        """Groups per unit of each round."""
+        whole = self.rounds - self.shared
+        return [self.groups] * whole + [self.shared_groups] * self.shared
+
+    @property
+    def columns(self) -> int:
+        """Columns that all units multiply."""
+        return sum(self.groups_by_round) * self.steps
+
+    @property
     def tables(self) -> int:
-        """Positions of a round's special values and 8-bit scales."""
-        return -(-self.groups // LINEAR_SET) - (-self.groups // SCALE_SET)
+        """Positions of all special values and 8-bit scales."""
+        sizes = (LINEAR_SET, SCALE_SET)
+        return sum(-(-groups // size) for groups in self.groups_by_round for size in sizes)
 
     @property
     def positions(self) -> int:
         """Columns that the matrix occupies in every unit."""
-        a_round = self.tables + self.groups * self.steps
         # A round's row scales take one position.
-        return self.rounds * (1 + a_round)
+        return self.rounds + self.tables + self.columns

@@ -122,10 +122,9 @@ class P3llm(Unit):
                 bits=program.bits,
                 requests=p.batch,
                 lm_head_start=end if p.vocabulary_size else 0,
-                preview=side == 0,
             )
             # The instructions of the LM head follow those of the layer.
-            for side, (instructions, layout, end) in enumerate(sides)
+            for instructions, layout, end in sides
         )
         predictions = {"predictions": Out(stream.Signature(p.prediction_layout))}
         columns = data.ArrayLayout(p.channel.unit.column_bits, p.units)
@@ -177,7 +176,7 @@ class P3llm(Unit):
             ]
         for totals in self.totals:
             m.d.comb += [
-                totals.linear_runs.eq(self.products.linear_runs),
+                totals.linear_runs.eq(self.products.linear_runs & ~self.products.completes),
                 totals.read_enable.eq(vectors.sums_read),
                 totals.read_address.eq(vectors.sums_address),
             ]
@@ -197,12 +196,12 @@ class P3llm(Unit):
         appending = appends.writes
         quiet, memory = Signal(), self.memory_issuer
         coming = Signal.like(scheduler.coming)
-        following = memory_instruction(self.parameters)(memory.following)
+        following = memory_instruction(self.parameters)(memory.instructions.payload)
         m.d.sync += [
-            quiet.eq(memory.waits),
+            quiet.eq(memory.waits & products.requested & ~appending),
             # An append begins at other positions than its base.
             coming.valid.eq(
-                memory.follows
+                memory.offered
                 & products.requested
                 & ~appending
                 & (following.operation == MemoryOperation.PRODUCT)
@@ -277,6 +276,7 @@ class P3llm(Unit):
         p, given = self.parameters, self.instructions.payload
         vectors, products, appends = self.vectors, self.products, self.appends
         memory, npu = self.memory_issuer, self.npu_issuer
+        appended = delay_line(m, appends.writes, 1, name="wrote", reset=True)[1] & ~appends.writes
         operation = npu_instruction(p)(npu.instructions.payload).operation
         of_totals = Cat(operation == one for one in reads_running_sums(p)).any()
         position = Signal(data.ArrayLayout(range(p.slots), p.batch))
@@ -305,8 +305,8 @@ class P3llm(Unit):
             npu.chaining.eq(products.linear_runs & of_totals),
             vectors.dependent.eq(npu.dependent),
             products.hold.eq(memory.dependent & (products.word_address >= vectors.stored_words)),
-            npu.idle.eq(vectors.idle),
-            memory.idle.eq(products.idle & appends.idle),
+            npu.completes.eq(vectors.idle),
+            memory.completes.eq(products.completes | appended),
         ]
         with m.If(ends & self.instructions.valid):
             m.d.sync += [
@@ -324,11 +324,19 @@ class P3llm(Unit):
         is_append = (
             memory_instruction(self.parameters)(issued.payload).operation == MemoryOperation.APPEND
         )
-        for side, chosen in ((products, ~is_append), (appends, is_append)):
+        # Appends and products share the command bus. Products may overlap.
+        for side, chosen in (
+            (products, ~is_append & ~appends.writes),
+            (appends, is_append & products.idle),
+        ):
             m.d.comb += [
                 side.instructions.valid.eq(issued.valid & chosen),
                 Value.cast(side.instructions.payload).eq(issued.payload),
             ]
         m.d.comb += issued.ready.eq(
-            Mux(is_append, appends.instructions.ready, products.instructions.ready)
+            Mux(
+                is_append,
+                appends.instructions.ready & products.idle,
+                products.instructions.ready & ~appends.writes,
+            )
         )

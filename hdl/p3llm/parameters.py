@@ -288,9 +288,14 @@ class P3llmParameters(ModelDimensions, Parameters):
                 group=self.group_of(inputs),
                 base=base,
                 rounds=self.positions(outputs),
+                shared=self._shared(outputs),
             )
             base += places[name].positions
         return places
+
+    def _shared(self, outputs: int) -> bool:
+        """Return whether two units compute each tile of a matrix's last round."""
+        return 0 < outputs % self.round_outputs <= self.round_outputs // 2
 
     @property
     def norm_bases(self) -> tuple[int, int]:
@@ -370,6 +375,8 @@ class P3llmParameters(ModelDimensions, Parameters):
                     base=base,
                     rounds=self.positions(outputs),
                     passes=self.vocabulary_passes,
+                    # The second weights of a shared round would have inputs of their own.
+                    shared=self.vocabulary_passes == 1 and self._shared(outputs),
                 )
             )
             base += places[-1].positions
@@ -403,9 +410,13 @@ class P3llmParameters(ModelDimensions, Parameters):
 
     @property
     def codes_layout(self) -> data.StructLayout:
-        """A slice of INT4 codes of a `value` or a key, with its pseudo-channel."""
+        """A slice of INT4 codes of a `value` or a key, with its pseudo-channel.
+
+        ``complete``: all pseudo-channels have their head's key and value.
+        """
         codes = {name: field.shape for name, field in self.int4.result_layout}
-        return data.StructLayout({**codes, "value": 1, "channel": self.channel_bits})
+        own = {"value": 1, "channel": self.channel_bits, "complete": 1}
+        return data.StructLayout({**codes, **own})
 
     @property
     def prediction_layout(self) -> data.StructLayout:

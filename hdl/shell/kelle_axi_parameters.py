@@ -71,6 +71,8 @@ class KelleAxiParameters(ShellParameters):
         """Check each parameter, and the rules between them."""
         super().__post_init__()
         require(self.kelle.batch == 1, "batch must be 1 with the AXI shell", self.kelle.batch)
+        tokens = self.kelle.step_tokens
+        require(tokens == 1, "block must be 1 with the AXI shell", tokens)
         rule = "overflow must be false with the AXI shell"
         require(not self.kelle.overflow, rule, self.kelle.overflow)
         words = max(self.layer_words, self.vocabulary_words)

@@ -1,9 +1,9 @@
-"""Text generation with Kelle: a prefill of one token, then decoding, and the LM head."""
+"""Text generation with Kelle: a prefill of one token, then blocks of tokens, and the LM head."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +48,19 @@ TICK_BITS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """Results of a token; none for the prefill of the first one.
+    """Results of a block; none for the prefill of the first token.
 
     Members
     -------
-    layers : list[LayerRun]
-        Results of each layer.
+    layers : list[list[LayerRun]]
+        For each token, the results of each layer.
     prediction : tuple[int, int] | None
         The predicted token, and its sum.
     cycles, bound, bytes_read, bytes_written, seconds
         As in `Outcome`.
     """
 
-    layers: list[LayerRun] = field(default_factory=list)
+    layers: list[list[LayerRun]] = field(default_factory=list)
     prediction: tuple[int, int] | None = None
     cycles: int = 0
     bound: int = 0
@@ -73,7 +73,8 @@ class KelleSystem(System):
     """Kelle with all layers of a model; the KV eDRAM holds all caches.
 
     The host computes the prefill of a text's first token; the accelerator decodes all further
-    tokens. Only the accelerator holds the caches: a resumed run decodes its text again.
+    tokens, those of the prompt in blocks of as many tokens as a step may have. Only the accelerator
+    holds the caches: a resumed run decodes its text again.
     """
 
     top, name = "kelle", "Kelle"
@@ -100,6 +101,13 @@ class KelleSystem(System):
         tick_bits = max(p.tick_bits, TICK_BITS)
         return replace(one, layers=s.layers, words=words, tick_bits=tick_bits)
 
+    @classmethod
+    def with_memory(cls, parameters: Any, settings: Settings) -> Any:
+        """Return the parameters with the clock, which decides the cycles of an eDRAM access."""
+        return (
+            parameters if settings.clock is None else replace(parameters, clock_mhz=settings.clock)
+        )
+
     def __init__(
         self, model: LanguageModel, parameters: Any, settings: Settings, folder: Path
     ) -> None:
@@ -110,7 +118,7 @@ class KelleSystem(System):
         intervals = self.retention.intervals if self.retention else RefreshIntervals()
         # Intervals that cannot be counted at this clock are refused here.
         refresh = self.kelle.memory.refresh
-        self.refresh = intervals.settings(refresh, clock_mhz=self.clock_of(settings))
+        self.refresh = intervals.settings(refresh, clock_mhz=self.kelle.clock_mhz)
         self.flips = 0
         self.host: Host | None = None
         self.golden: WholeModel | None = None
@@ -165,22 +173,36 @@ class KelleSystem(System):
     def decode_again(self, state: dict[str, NDArray[Any]] | None) -> None:
         """Begin a text with the tokens of a checkpoint."""
         self.tokens = []
-        for token in state["tokens"].tolist() if state else []:
-            self._take(token, predict=False)
+        tokens = state["tokens"].tolist() if state else []
+        for block in self._blocks(len(tokens)):
+            self._take(tokens[block.first : block.first + block.count], predict=False)
+
+    def _blocks(self, tokens: int) -> list[Block]:
+        """Return the blocks of a text, of which the first one is a prefill of one token.
+
+        The others have as many tokens as a step; one each if the eDRAM loses bits, because the host
+        writes the remaining bits after each token.
+        """
+        most = 1 if self.retention else self.kelle.step_tokens
+        return [
+            Block(first=first, count=end - first, predict=end == tokens)
+            for first, end in pairwise([0, *range(1, tokens, most), tokens])
+            if first < end
+        ]
 
     def prompt_blocks(self, tokens: int) -> list[Block]:
-        """Return blocks of one token, of which the first one is a prefill."""
+        """Return the blocks of a prompt, of which the first one is a prefill."""
         if tokens < 2:
             raise UserError(
                 "PROMPT must contain at least two tokens for Kelle: the first is a prefill"
             )
-        return super().prompt_blocks(tokens)
+        return self._blocks(tokens)
 
     def run(
         self, block: Block, tokens: list[int], watch: Callable[[BlockProgress], None]
     ) -> Outcome:
-        """Run a token through the Verilog, and through the golden model at the same time."""
-        decoded = self._take(tokens[0], predict=block.predict, watch=watch)
+        """Run a block through the Verilog, and through the golden model at the same time."""
+        decoded = self._take(tokens, predict=block.predict, watch=watch)
         return Outcome(
             token=decoded.prediction[0] if decoded.prediction else None,
             cycles=decoded.cycles,
@@ -189,7 +211,8 @@ class KelleSystem(System):
             bytes_written=decoded.bytes_written,
             evictions=[
                 (layer, placement.slot)
-                for layer, step in enumerate(decoded.layers)
+                for layers in decoded.layers
+                for layer, step in enumerate(layers)
                 for placement in step.placements
                 if placement.evicted >= 0
             ],
@@ -199,28 +222,30 @@ class KelleSystem(System):
 
     def _take(
         self,
-        token: int,
+        tokens: list[int],
         *,
         predict: bool,
         watch: Callable[[BlockProgress], None] = lambda progress: None,
     ) -> Decoded:
-        """Run the next token."""
+        """Run the next tokens."""
         assert self.golden is not None
-        position = len(self.tokens)
-        self.tokens.append(token)
-        if position == 0:
-            self._begin_text(self.golden.begin(first_states(self.model, token)))
+        first = len(self.tokens)
+        self.tokens += tokens
+        if first == 0:
+            self._begin_text(self.golden.begin(first_states(self.model, tokens[0])))
             return Decoded()
-        state = self.integers.embedded(self.model.embedding[token], self.kelle)
-        expected: Future[TokenResult] | None = None
+        embedding = self.model.embedding
+        # One by one: a product with several vectors may round otherwise.
+        states = np.stack([self.integers.embedded(embedding[one], self.kelle) for one in tokens])
+        expected: Future[list[TokenResult]] | None = None
         changed: list[list[Entry]] = []
         if self.settings.check:
-            expected = self._pool.submit(self.golden.step, position, state, predict=predict)
+            expected = self._pool.submit(self.golden.block, first, states, predict=predict)
         if expected is not None and self.retention:
             # The host writes the entries that lose bits with the golden model's contents.
-            result = expected.result()
+            (result,) = expected.result()
             changed, self.flips = result.changed, result.flips
-        decoded = self._decoded(state, predict=predict, changed=changed, watch=watch)
+        decoded = self._decoded(states, predict=predict, changed=changed, watch=watch)
         if expected is not None:
             self._compare(decoded, expected.result())
         return decoded
@@ -232,13 +257,13 @@ class KelleSystem(System):
 
     def _decoded(
         self,
-        state: Integers,
+        states: Integers,
         *,
         predict: bool,
         changed: list[list[Entry]],
         watch: Callable[[BlockProgress], None],
     ) -> Decoded:
-        """Decode the latest of `tokens` with its embedded state."""
+        """Decode the latest of `tokens` with their embedded states."""
         host = self.host
         assert host is not None
         ends = list(accumulate(host.beats if predict else host.beats[:-1]))
@@ -254,21 +279,31 @@ class KelleSystem(System):
                 )
             )
 
-        position = len(self.tokens) - 1
-        host.run(position, state, predict=predict, changed=changed, watch=moved)
+        first = len(self.tokens) - len(states)
+        host.run(first, states, predict=predict, changed=changed, watch=moved)
         return Decoded(
             layers=host.layers,
             prediction=host.prediction,
             cycles=host.cycles,
-            bound=sum(host.bound if predict else host.bound[:-1]),
+            bound=host.bound(len(states), predict=predict),
             bytes_read=host.bytes_read,
             bytes_written=host.bytes_written,
             seconds=host.seconds,
         )
 
-    def _compare(self, decoded: Decoded, expected: TokenResult) -> None:
-        """Compare the outputs of each layer, then the prediction."""
-        for number, (own, step) in enumerate(zip(decoded.layers, expected.steps, strict=True)):
+    def _compare(self, decoded: Decoded, expected: list[TokenResult]) -> None:
+        """Compare the outputs of each token and layer, then the prediction."""
+        for layers, result in zip(decoded.layers, expected, strict=True):
+            self._compare_layers(layers, result)
+        last = expected[-1]
+        if decoded.prediction is not None and last.sums is not None:
+            wanted = last.token, self.sum_of(int(last.sums.max()))
+            if wanted != decoded.prediction:
+                raise Mismatch(f"LM head, token and sum: {decoded.prediction} instead of {wanted}")
+
+    def _compare_layers(self, layers: list[LayerRun], expected: TokenResult) -> None:
+        """Compare the outputs of each layer for a token."""
+        for number, (own, step) in enumerate(zip(layers, expected.steps, strict=True)):
             for name, wanted, found in (
                 ("attention's input", step.normalised, own.normalised),
                 ("output state", step.output, own.output),
@@ -286,10 +321,6 @@ class KelleSystem(System):
                 raise Mismatch(
                     f"layer {number}, popular token: {own.store} instead of {step.store}"
                 )
-        if decoded.prediction is not None and expected.sums is not None:
-            wanted = expected.token, self.sum_of(int(expected.sums.max()))
-            if wanted != decoded.prediction:
-                raise Mismatch(f"LM head, token and sum: {decoded.prediction} instead of {wanted}")
 
     def sum_of(self, total: int) -> int:
         """Return a sum of the LM head as the accelerator outputs it."""

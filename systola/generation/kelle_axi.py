@@ -64,13 +64,13 @@ class KelleAxiSystem(ShellSystem, KelleSystem):
 
     def _decoded(
         self,
-        state: Integers,
+        states: Integers,
         *,
         predict: bool,
         changed: list[list[Entry]],
         watch: Callable[[BlockProgress], None],
     ) -> Decoded:
-        """Decode the latest of `tokens` through the host library."""
+        """Decode the latest of `tokens` through the host library, which takes one at a time."""
         board, p = self.board, self.p
         assert board is not None
         layers, size = self.kelle.layers, p.word_bytes_of_weights
@@ -87,13 +87,15 @@ class KelleAxiSystem(ShellSystem, KelleSystem):
                 )
             )
 
-        _none, read, written = self.transferred(lambda: board.run(state, predict=predict), watching)
-        head = weight_beats(self.kelle, p.vocabulary_words) if predict else 0
+        _none, read, written = self.transferred(
+            lambda: board.run(states[0], predict=predict), watching
+        )
+        head = weight_beats(self.kelle, p.vocabulary_words, 1) if predict else 0
         return Decoded(
-            layers=board.layers,
+            layers=[board.layers],
             prediction=board.prediction,
             cycles=board.cycles,
-            bound=layers * load_beats(self.kelle, p.layer_words) + head,
+            bound=layers * load_beats(self.kelle, p.layer_words, 1) + head,
             bytes_read=read,
             bytes_written=written,
             seconds=board.seconds,

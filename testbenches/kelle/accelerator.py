@@ -18,6 +18,7 @@ from hdl.kelle.eviction.eviction_parameters import placement_layout, prefill_lay
 from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import Bench
+from testbenches.kelle.cache_words import token_words
 from testbenches.kelle.eviction.prefill_slices import pack_slices
 from testbenches.kelle.overflow_memory import OverflowMemory
 from testbenches.kelle.script import Script, Steps
@@ -32,6 +33,9 @@ from testbenches.packing import from_integers, pack, to_integer, to_integers, un
 from testbenches.streams import read, until_offered
 
 Integers = NDArray[np.int64]
+Tokens = list[tuple[int, int]]
+"""Sequence and position of each token of a step."""
+
 TIMEOUT = 20_000
 """Cycles without any transfer, more than the longest operation has."""
 
@@ -126,6 +130,8 @@ class Accelerator:
         self.next_prefill: list[Kept] = []
         self.placed: list[int] = []
         self.decoded: list[tuple[int, int]] = []
+        # Number of tokens up to the end of each step.
+        self.ends: list[int] = []
         self.begun_tokens = self.followed_tokens = self.waited = 0
         self.asking: list[int] = []
         self.answered = 0
@@ -140,18 +146,23 @@ class Accelerator:
 
     @property
     def load_beats(self) -> int:
-        """Beats of all loads of a step."""
-        return load_beats(self.p, self.step_words)
+        """Beats of all loads of a step with a token of each sequence."""
+        return load_beats(self.p, self.step_words, self.p.batch)
 
     @property
     def roofline(self) -> int:
-        """Lower bound of a step in cycles."""
-        return roofline(self.p, self.step_words)
+        """Lower bound of such a step in cycles."""
+        return self.bound(self.p.batch)
+
+    def bound(self, tokens: int) -> int:
+        """Return the lower bound of a step of some tokens in cycles."""
+        return roofline(self.p, self.step_words, tokens)
 
     def clear(self) -> None:
         """Discard all recorded values."""
         self.placed = []
         self.decoded = []
+        self.ends = []
         self.begun_tokens = self.followed_tokens = self.waited = 0
         self.asking = []
         self.answered = 0
@@ -162,7 +173,7 @@ class Accelerator:
 
     def drive(self) -> None:
         """Answer requests for input vectors; select another layer as soon as a token is taken."""
-        whole = self.begun_tokens - self.begun_tokens % self.p.batch
+        whole = max((end for end in self.ends if end <= self.begun_tokens), default=0)
         if self.followed_tokens != whole:
             self.followed_tokens = whole
             layer = self.decoded[whole - 1][0] // self.p.batch
@@ -199,8 +210,8 @@ class Accelerator:
             self.weight_cycles[self.words % self.step_words] = self.bench.cycle
             self.words += 1
         while len(self.asking) < len(self.sinks["vector_stores"].received):
-            first = (self.begun_tokens - 1) // self.p.batch * self.p.batch
-            self.asking.append(self.decoded[first][0])
+            layer = self.decoded[self.begun_tokens - 1][0] // self.p.batch
+            self.asking.append(layer * self.p.batch)
         placed = read(self.dut.placed)
         if placed >> self.placed_valid:
             self.placed.append(placed)
@@ -293,18 +304,19 @@ class Accelerator:
         }
         self.send("prefill", prefill_layout(self.p.eviction), arrays(values))
 
-    def decode(self, positions: list[int], states: Integers, layer: int = 0) -> Steps:
-        """Decode a token of each sequence, until their outputs are complete."""
-        done = len(self.sinks["outputs"].received) + self.p.batch * self.p.hidden_slices
-        self.offer(positions, states, layer)
+    def decode(self, tokens: Tokens, states: Integers, layer: int = 0) -> Steps:
+        """Decode the tokens of a step, until their outputs are complete."""
+        done = len(self.sinks["outputs"].received) + len(tokens) * self.p.hidden_slices
+        self.offer(tokens, states, layer)
         yield lambda: len(self.sinks["outputs"].received) >= done
 
-    def offer(self, positions: list[int], states: Integers, layer: int = 0) -> None:
-        """Offer tokens, their hidden states [sequences, width], and a step's weights."""
+    def offer(self, tokens: Tokens, states: Integers, layer: int = 0) -> None:
+        """Offer the tokens of a step, their hidden states [tokens, width], and its weights."""
         self.choose(layer)
         first = layer * self.p.batch
-        self.decoded += [(first + sequence, now) for sequence, now in enumerate(positions)]
-        self.sources["positions"].send(positions)
+        self.decoded += [(first + sequence, now) for sequence, now in tokens]
+        self.ends.append(len(self.decoded))
+        self.sources["positions"].send(to_integers(token_words(self.p, tokens)))
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
         if self.offers_weights:
             self.offer_weights(layer)
@@ -317,7 +329,8 @@ class Accelerator:
         """Offer a state to the LM head, and wait for the prediction."""
         self.choose(layer, predicts=True)
         self.decoded.append((layer * self.p.batch, -1))
-        self.sources["positions"].send([0])
+        self.ends.append(len(self.decoded))
+        self.sources["positions"].send(to_integers(token_words(self.p, [(0, 0)])))
         self.send("hidden", self.p.slice_layout, state.reshape(-1, self.p.rows))
         words = matrix_beats(matrix, self.p).reshape(-1, self.p.channel_layout.size // 8)
         self.sources["weights"].send(to_integers(np.unpackbits(words, 1, bitorder="little")))

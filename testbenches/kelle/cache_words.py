@@ -1,4 +1,4 @@
-"""What a prefill writes into Kelle: the tokens that it keeps, and rows of the KV eDRAM."""
+"""What the host writes into Kelle: tokens, those that a prefill keeps, and rows of the KV eDRAM."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +13,16 @@ from golden.kelle.kelle import Integers, KelleModel
 from hdl.kelle.eviction.eviction_parameters import prefill_layout
 from hdl.kelle.parameters import KelleParameters
 from testbenches.packing import Bits, pack
+
+
+def token_words(p: KelleParameters, tokens: Sequence[tuple[int, int]]) -> Bits:
+    """Return the tokens of a step, each a sequence and a position, as words of `positions`."""
+    sequence, position = np.array(tokens, np.int64).T
+    last = np.arange(len(tokens)) == len(tokens) - 1
+    return pack(
+        p.arriving_layout,
+        {"position": position, "sequence": sequence, "last": last * (p.step_tokens > 1)},
+    )
 
 
 def kept_words(p: KelleParameters, kept: Sequence[Kept]) -> Bits:

@@ -16,7 +16,7 @@ from hdl.kelle.edram.kv_edram import SIDES
 from hdl.kelle.edram.refresh_walker import RefreshSettings
 from hdl.kelle.parameters import KelleParameters
 from testbenches.bench import catalog_parameters
-from testbenches.kelle.accelerator import Accelerator
+from testbenches.kelle.accelerator import Accelerator, Tokens
 from testbenches.kelle.edram.paper_intervals import paper_intervals
 from testbenches.kelle.overflow_memory import expected_reads
 from testbenches.kelle.script import ScriptBench, Steps
@@ -64,6 +64,9 @@ class Decode(ScriptBench):
         self.caches: list[int] = []
         # By cache, the position of the other sequences at which its second text begins.
         self.restarted: dict[int, int] = {}
+        # By cache, the position of its next token; and the number of tokens of the last step.
+        self.following: dict[int, int] = {}
+        self.last_tokens = 0
         self.inputs: list[Integers] = []
 
     @property
@@ -91,9 +94,14 @@ class Decode(ScriptBench):
         """Return the first positions of at most as many steps; all sequences have legal ones."""
         return range(first, min(first + most, self.p.context_length - self.spread + 1))
 
-    def positions(self, now: int) -> list[int]:
-        """Return the positions of a step's tokens, one of each sequence."""
-        return [now + sequence % self.spread for sequence in range(self.p.batch)]
+    def tokens(self, now: int, layer: int = 0) -> Tokens:
+        """Return a step's tokens, one of each sequence."""
+        tokens = []
+        for sequence in range(self.p.batch):
+            restarted = self.restarted.get(layer * self.p.batch + sequence)
+            later = now + sequence % self.spread
+            tokens.append((sequence, later if restarted is None else now - restarted))
+        return tokens
 
     async def start(
         self, settings: RefreshSettings, prefilled: int = 0, select: bool = True
@@ -108,10 +116,13 @@ class Decode(ScriptBench):
         self.refresh = RefreshModel(self.p.memory.refresh, settings)
         self.steps, self.caches, self.restarted = [], [], {}
         self.inputs = [layer.quantised.copy() for layer in self.of]
+        self.following = dict.fromkeys(range(len(self.of)), 0)
         yield from self.accelerator.begin(settings)
         if prefilled:
             for number, model in enumerate(self.models):
-                made = prefill(model, prefilled + number % self.p.batch % self.spread)
+                tokens = prefilled + number % self.p.batch % self.spread
+                self.following[number] = tokens
+                made = prefill(model, tokens)
                 self.learn(made.score_updates)
                 yield from self.accelerator.fill(model, made, select)
 
@@ -136,27 +147,53 @@ class Decode(ScriptBench):
 
     def expect(
         self, now: int, layer: int = 0, states: Integers | None = None
-    ) -> tuple[list[int], Integers]:
+    ) -> tuple[Tokens, Integers]:
         """Decode a token of each sequence in the model; return the accelerator's inputs."""
-        p = self.p
         before = self.states(now, layer) if states is None else states
-        positions = [
-            now - self.restarted[layer * p.batch + sequence]
-            if layer * p.batch + sequence in self.restarted
-            else position
-            for sequence, position in enumerate(self.positions(now))
-        ]
-        for sequence, position in enumerate(positions):
-            cache = layer * p.batch + sequence
-            model, inputs = self.models[cache], self.inputs[cache]
-            step = model.step(position, before[sequence])
-            inputs[position] = step.normalised
+        return self.compute(self.tokens(now, layer), before, layer), before
+
+    def compute(self, tokens: Tokens, states: Integers, layer: int) -> Tokens:
+        """Decode the tokens of a step in the model, with their states [tokens, width]."""
+        steps: dict[int, Step] = {}
+        for sequence in dict(tokens):
+            own = [number for number, token in enumerate(tokens) if token[0] == sequence]
+            model = self.models[layer * self.p.batch + sequence]
+            steps |= zip(own, model.block(tokens[own[0]][1], states[own]), strict=True)
+        for number, (sequence, position) in enumerate(tokens):
+            self.inputs[layer * self.p.batch + sequence][position] = steps[number].normalised
+        for number, (sequence, position) in enumerate(tokens):
+            step, cache = steps[number], layer * self.p.batch + sequence
             if step.store:
-                model.inputs[step.store[1]] = inputs[step.store[0]]
+                self.models[cache].inputs[step.store[1]] = self.inputs[cache][step.store[0]]
             self.learn(step.score_updates)
             self.steps.append(step)
             self.caches.append(cache)
-        return positions, before
+            self.following[cache] = position + 1
+        self.last_tokens = len(tokens)
+        return tokens
+
+    def blocks(self, most: int, layer: int = 0) -> Steps:
+        """Decode at least `most` tokens in both, in steps of random tokens of random sequences.
+
+        Each sequence continues from its own position on, as far as it has positions.
+        """
+        p, rng = self.p, self.bench.numpy_rng
+        limit = min(p.context_length, len(self.layers[layer].quantised_states))
+        first = layer * p.batch
+        following = {own: self.following[first + own] for own in range(p.batch)}
+        while most > 0:
+            chosen = rng.integers(0, p.batch, rng.integers(1, p.step_tokens + 1)).tolist()
+            # The tokens of a sequence are consecutive in half of the steps.
+            tokens: Tokens = []
+            for sequence in sorted(chosen) if rng.integers(2) else chosen:
+                if following[sequence] < limit:
+                    tokens.append((sequence, following[sequence]))
+                    following[sequence] += 1
+            if not tokens:
+                break
+            most -= len(tokens)
+            states = self.layers[layer].quantised_states[[now for _sequence, now in tokens]]
+            yield from self.accelerator.decode(self.compute(tokens, states, layer), states, layer)
 
     def end_text(self, now: int, cache: int) -> None:
         """End a cache's text in both; its next one begins with the step of `now`."""
@@ -167,7 +204,7 @@ class Decode(ScriptBench):
     @property
     def members(self) -> int:
         """Rows of the last step's combined matrix."""
-        return sum(step.members for step in self.steps[-self.p.batch :])
+        return sum(step.members for step in self.steps[-self.last_tokens :])
 
     async def corrupt(self) -> None:
         """Overwrite the rows of all slots whose tokens are recomputed, to detect reads of them."""

@@ -271,6 +271,44 @@ async def empty_cache(dut: Any) -> None:
 
 
 @cocotb.test()
+@only_if(lambda run: run.parameters.step_tokens > 1, "one token per step")
+async def longest_block(dut: Any) -> None:
+    """Decode one token after a prefill, then a block of as many as a step has: their cycles."""
+    decode = Decode(dut, "longest block")
+    p = decode.p
+    await decode.start(longest(p), decode.full, select=False)
+    for count in (1, p.step_tokens):
+        first, begun = decode.following[0], decode.bench.cycle
+        tokens = [(0, first + place) for place in range(count)]
+        states = decode.layers[0].quantised_states[first : first + count]
+        await decode.script.run(
+            decode.accelerator.decode(decode.compute(tokens, states, 0), states)
+        )
+        record_fact("cycles of a step", f"{count} tokens", decode.bench.cycle - begun)
+        record_fact("ideal cycles of a step", f"{count} tokens", decode.accelerator.bound(count))
+        record_fact("rows of the combined matrix", f"{count} tokens", decode.members)
+    await decode.check()
+
+
+@cocotb.test()
+@cocotb.parametrize(prefilled=[True, False])
+@only_if(lambda run: small(run) and run.parameters.step_tokens > 1, "one token per step")
+async def random_blocks(dut: Any, prefilled: bool) -> None:
+    """Decode blocks of random lengths, from an empty or a full cache, with slots evicted in them.
+
+    Tokens become popular in the middle of a block, and their vectors are those of other tokens
+    before. Between steps, the rows of recomputed tokens are overwritten, to detect reads of them.
+    """
+    decode = Decode(dut, f"random blocks {prefilled}")
+    p = decode.p
+    await decode.start(longest(p), decode.full if prefilled else 0)
+    for _round in range(2 if four_states() else 40):
+        await decode.script.run(decode.blocks(p.step_tokens, decode.bench.rng.randrange(p.layers)))
+        await decode.corrupt()
+    await decode.check()
+
+
+@cocotb.test()
 @only_if(
     lambda run: run.parameters.layers > 1 and run.parameters.caches <= MOST_CACHES,
     "with one layer, or too many caches",
@@ -376,21 +414,22 @@ async def crowded_banks(dut: Any) -> None:
 
 
 def refreshed_steps(decode: Decode) -> Steps:
-    """Fill the cache and decode, while refreshes occur at any time."""
+    """Fill the cache and decode tokens and blocks, while refreshes occur at any time."""
     p = decode.p
     sweep = p.memory.refresh.sweep_cycles
     tick = min(3 * sweep, (1 << p.tick_bits) - 1)
     yield from decode.load(intervals(p, tick, min(sweep, tick - sweep)), decode.full)
-    for now in decode.text(decode.full, 6):
+    for now in decode.text(decode.full, 3):
         yield from decode.decode(now)
+    yield from decode.blocks(3 * p.step_tokens)
     assert decode.accelerator.counts().min() > 0
 
 
 def steps_after_a_reset(decode: Decode) -> Steps:
-    """Fill the cache with tokens that the bench selects, and decode."""
+    """Fill the cache with tokens that the bench selects, and decode tokens and blocks."""
     yield from decode.load(longest(decode.p), decode.full, select=False)
-    for now in decode.text(decode.full, 1 if four_states() else 3):
-        yield from decode.decode(now)
+    yield from decode.decode(decode.full)
+    yield from decode.blocks((1 if four_states() else 2) * decode.p.step_tokens)
 
 
 stalls = stall_test(

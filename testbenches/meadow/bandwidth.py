@@ -2,14 +2,15 @@
 
 ``python -m testbenches.meadow.bandwidth [PRESET [SETTINGS [BITS...]]]`` compiles the accelerator
 with one lane, since a decode step has one token, and with settings such as ``"unpackers=6"``. It
-prints one row per bandwidth: those of the paper at 100 MHz, or the given ones in bits/cycle, where
-0 is no limit.
+prints two rows per bandwidth: those of the paper at 100 MHz, or the given ones in bits/cycle, where
+0 is no limit. The first row has a step of one layer, with the load and the store of the hidden
+state. The second row has a steady layer: what one more equal layer adds to the step.
 """
 
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from hdl.meadow.parameters import MeadowParameters
 from hdl.settings import parse_settings, with_settings
 from testbenches.harness import Harness
 from testbenches.meadow.checked_program import LayerProgram
-from testbenches.meadow.long_program import ProgramRun, run_program
+from testbenches.meadow.long_program import run_program
 from testbenches.meadow.tb_meadow import real_layers
 
 GIGABITS = (1, 6, 12)
@@ -34,44 +35,79 @@ CYCLES = 10
 
 
 def decode_step(
-    p: MeadowParameters, layer: IntegerLayer, states: Integers, level: Level
+    p: MeadowParameters, layers: Sequence[IntegerLayer], states: Integers, level: Level
 ) -> LayerProgram:
-    """Return a decode step of the last token; the golden model fills the cache with the others."""
+    """Return a decode step of the last token; the golden model fills the caches with the others."""
     none = np.zeros((p.kv_heads, 0, p.head_size), np.int64)
-    before = run_layer(layer, states[:-1], (none, none), p)
-    program = LayerProgram(p, [layer], level=level)
-    program.fill_cache([(before.keys, before.values)])
-    program.add_block(states[-1:], [0])
+    caches, before = [], states[:-1]
+    for layer in layers:
+        result = run_layer(layer, before, (none, none), p)
+        caches.append((result.keys, result.values))
+        before = result.states
+    program = LayerProgram(p, layers, level=level)
+    program.fill_cache(caches)
+    program.add_block(states[-1:], range(len(layers)))
     program.end()
     return program
 
 
+@dataclass(frozen=True)
+class Step:
+    """A decode step, or the difference of two steps.
+
+    Members
+    -------
+    cycles, ideal, moved_bytes : int
+        Cycles, ideal cycles of the instructions, and bytes at all ports.
+    """
+
+    cycles: int
+    ideal: int
+    moved_bytes: int
+
+    def __sub__(self, other: "Step") -> "Step":
+        """Return what a step has more than another one."""
+        return Step(
+            self.cycles - other.cycles,
+            self.ideal - other.ideal,
+            self.moved_bytes - other.moved_bytes,
+        )
+
+    def bound(self, bits: int) -> float:
+        """Return the larger one of the ideal cycles and the bytes at so many bits/cycle."""
+        return max(self.ideal, 8 * self.moved_bytes / bits if bits else 0)
+
+
+def measured_step(program: LayerProgram, harness: Harness, bits: int) -> Step:
+    """Run a program of one decode step, and compare all results."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = run_program(program, harness, Path(folder), bits=bits)
+    return Step(one.cycles[0], sum(program.traffic.ideal), one.moved_bytes)
+
+
 def run(p: MeadowParameters, number: int, bandwidths: Sequence[int]) -> None:
-    """Print a row for each bandwidth in bits/cycle: cycles and bytes, raw and packed."""
+    """Print two rows for each bandwidth in bits/cycle: cycles and bytes, raw and packed."""
     harness = Harness.compiled(entry_named("meadow"), p)
     (layer,), states = real_layers(p, (number,))
     level = Level.CLASSES if p.unpacker.unpacker.classes else Level.REINDEXED
     print("bits/cycle; raw: cycles, bytes, bound over cycles; packed; raw over packed of both")
+    programs = [
+        [decode_step(p, [layer] * count, states[: p.slots], packing) for count in (1, 2)]
+        for packing in (Level.RAW, level)
+    ]
     for bits in bandwidths:
-        runs: list[ProgramRun] = []
-        least: list[float] = []
-        for packing in (Level.RAW, level):
-            program = decode_step(p, layer, states[: p.slots], packing)
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(run_program(program, harness, Path(folder), bits=bits))
-            # The ideal cycles of the instructions, or all bytes at the rate of the memory.
-            ideal = sum(program.traffic.ideal)
-            least.append(max(ideal, 8 * runs[-1].moved_bytes / bits if bits else 0))
-        used = [bound / one.cycles[0] for bound, one in zip(least, runs, strict=True)]
-        parts = [
-            f"{one.cycles[0]:,}, {one.moved_bytes:,}, {share:.1%}"
-            for one, share in zip(runs, used, strict=True)
-        ]
-        raw, packed = runs
-        gains = (
-            f"{raw.cycles[0] / packed.cycles[0]:.3f}, {raw.moved_bytes / packed.moved_bytes:.3f}"
+        single, double = zip(
+            *([measured_step(one, harness, bits) for one in pair] for pair in programs), strict=True
         )
-        print(f"{bits}; {'; '.join(parts)}; {gains}", flush=True)
+        steady = [two - one for one, two in zip(single, double, strict=True)]
+        for name, steps in (("one layer", single), ("steady layer", steady)):
+            parts = [
+                f"{one.cycles:,}, {one.moved_bytes:,}, {one.bound(bits) / one.cycles:.1%}"
+                for one in steps
+            ]
+            raw, packed = steps
+            gains = f"{raw.cycles / packed.cycles:.3f}, {raw.moved_bytes / packed.moved_bytes:.3f}"
+            print(f"{bits}, {name}; {'; '.join(parts)}; {gains}", flush=True)
 
 
 if __name__ == "__main__":

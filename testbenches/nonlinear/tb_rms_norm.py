@@ -13,7 +13,10 @@ from testbenches.shared_tests import reset_test, slow_stream_test, stall_test
 from testbenches.streams import pause_until
 
 LATENCY, READ_LATENCY = 10, 4
-"""Cycles from a row's last slice, and from the read of its first slice, to its first result."""
+"""Cycles from a row's last slice, and from the read of its first slice, to its first result.
+
+With `divided` three more, and two more.
+"""
 
 
 def prepare(p: RmsNormParameters) -> None:
@@ -43,7 +46,8 @@ async def real_states(dut: Any) -> None:
     """Run hidden states of SmolLM2 at full rate; compare every bit."""
     bench = bench_for(dut, "real_states")
     rows = real_rows(bench.p)
-    await bench.run_at_full_rate(rows, latency=LATENCY, read_latency=READ_LATENCY)
+    latency, read_latency = LATENCY + 3 * bench.p.divided, READ_LATENCY + 2 * bench.p.divided
+    await bench.run_at_full_rate(rows, latency=latency, read_latency=read_latency)
 
 
 @cocotb.test()

@@ -46,7 +46,7 @@ def multiplied_columns(p: P3llmParameters, layers: int, position: int) -> list[i
     tokens = position + 1
 
     def columns(matrices: list[MatrixPlace]) -> int:
-        return sum(one.groups * one.rounds * one.steps for one in matrices)
+        return sum(one.columns for one in matrices)
 
     pairs = p.kv_heads * -(-p.group_size // 2)
     # Keys that the NPU rotates are read unit by unit.

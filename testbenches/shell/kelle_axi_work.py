@@ -79,7 +79,7 @@ class KelleWork(Work):
                 model.inputs[vector] = self._inputs[number][stored]
                 self._last.add(self.text.place(number, stored))
             self._steps.append(step)
-            self._ideal += roofline(p.kelle, p.layer_words)
+            self._ideal += roofline(p.kelle, p.layer_words, 1)
             state = step.output
         if predict:
             assert self.text.vocabulary is not None

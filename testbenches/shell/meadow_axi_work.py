@@ -149,7 +149,7 @@ def measured_works(p: MeadowParameters) -> dict[str, MeadowWork]:
         return {"text": text, "one instruction": unpredicted(alone)}
     (layer,), states = real_layers(p, (LAYER,))
     return {
-        level.name.lower(): unpredicted(decode_step(p, layer, states[:TOKENS], level))
+        level.name.lower(): unpredicted(decode_step(p, [layer], states[:TOKENS], level))
         for level in (Level.RAW, Level.REINDEXED)
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from golden.kelle.whole_model import first_states
+from golden.kelle.whole_model import TokenResult, WholeModel, first_states
 from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from hdl.errors import UserError
@@ -81,6 +81,77 @@ def test_sampled_waveform_is_stored_next_to_the_run(tmp_path: Path) -> None:
 
 def test_tokens_of_w4a8_equal_those_of_the_golden_model(tmp_path: Path) -> None:
     assert len(generated(prepared(tmp_path, 3, preset="tiny_w4a8"))) == 3
+
+
+def test_blocks_give_the_tokens_and_states_of_single_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt in blocks of six tokens and fewer, longer than the slots: all evictions are equal.
+
+    The golden model of the blocks is compared by the run itself, that of single tokens here.
+    """
+    prompt = [*PROMPT, *PROMPT[::-1], 2, 6]
+    single = prepared(tmp_path / "single", 4, prompt)
+    tokens = generated(single)
+    run = prepared(tmp_path / "blocks", 4, prompt, preset="tiny_block")
+    results, block = [], WholeModel.block
+
+    def recorded(*arguments: Any, **options: Any) -> list[TokenResult]:
+        results.extend(block(*arguments, **options))
+        return results[-len(arguments[2]) :]
+
+    monkeypatch.setattr(WholeModel, "block", recorded)
+    assert generated(run) == tokens == predicted(single.system, prompt, tokens)
+    counts = [figures["count"] for figures in run.progress.figures]
+    assert counts == [1, 6, 6, 1, 1, 1, 1]
+    assert any(figures["evictions"] for figures in run.progress.figures)
+    reference: Any = single.system.golden
+    reference.begin(first_states(single.system.model, prompt[0]))
+    text = [*prompt, *tokens]
+    for position, found in enumerate(results[: len(text) - 2], start=1):
+        state = run.system.integers.embedded(
+            run.system.model.embedding[text[position]], run.system.p
+        )
+        expected = reference.step(position, state, predict=False)
+        assert np.array_equal(found.states, expected.states), position
+        for own, step in zip(found.steps, expected.steps, strict=True):
+            assert own.placements == step.placements and own.store == step.store
+    # The prompt takes fewer cycles, and reads its weights fewer times.
+    for figure in ("cycles", "bytes_read"):
+        alone, together = (
+            sum(f[figure] for f in one.progress.figures[1:] if f["first"] < len(prompt))
+            for one in (single, run)
+        )
+        assert together < 0.7 * alone, figure
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "message"),
+    [
+        (1, 7, "a block must have 1 to block = 6 tokens, not 7"),
+        (1, 0, "a block must have 1 to block = 6 tokens, not 0"),
+        (2, 1, "a block must begin at position 1, which continues the text, not at 2"),
+    ],
+)
+def test_blocks_that_are_too_long_or_out_of_order_are_refused(
+    tmp_path: Path, first: int, count: int, message: str
+) -> None:
+    system: Any = prepared(tmp_path, 1, preset="tiny_block").system
+    host = Host(system.p, system.integers, system.harness, system.refresh)
+    try:
+        host.begin(system.golden.begin(first_states(system.model, 3)), system.golden.layers)
+        with pytest.raises(UserError, match=message):
+            host.run(first, np.zeros((count, system.p.hidden_size), np.int64), predict=False)
+    finally:
+        host.close()
+
+
+def test_bits_are_lost_after_each_token_so_that_blocks_have_one(tmp_path: Path) -> None:
+    model = small_model()
+    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny_block"))
+    settings = replace(SETTINGS, retention="2drp", clock=500)
+    system = KelleSystem(model, parameters, settings, tmp_path)
+    assert [block.count for block in system.prompt_blocks(4)] == [1, 1, 1, 1]
 
 
 def test_interrupted_run_takes_its_text_through_once_more(
@@ -171,8 +242,8 @@ def test_pauses_at_every_port_change_nothing(tmp_path: Path) -> None:
             state = system.integers.embedded(system.model.embedding[position], system.p)
             predict = position % 3 != 0
             expected = system.golden.step(position, state, predict=predict)
-            host.run(position, state, predict=predict)
-            found = np.stack([layer.output for layer in host.layers])
+            host.run(position, state[np.newaxis], predict=predict)
+            found = np.stack([layer.output for layer in host.layers[0]])
             assert np.array_equal(found, expected.states), position
             if predict:
                 assert host.prediction == (expected.token, int(expected.sums.max()))

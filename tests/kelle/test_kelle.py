@@ -29,6 +29,7 @@ from hdl.paths import BUILD
 from hdl.target import Target
 from testbenches.kelle.edram.retention import with_fading_banks
 from testbenches.kelle.tb_kelle_retention import WALKS, retention
+from testbenches.kelle.text_layers import open_layers
 from testbenches.quick_form import quick_form
 from testbenches.runner import Request, prepare, run_testbench, simulate
 
@@ -75,6 +76,7 @@ def layer(trace: Trace) -> DecoderLayer:
         ({"biases": True, "vocabulary_size": 9}, "vocabulary_size must be 0 with biases, not 9"),
         ({"weight_bits": 2}, "weight_bits must be a power of two between 4 and 8, not 2"),
         ({"vectors": 0}, "vectors must be an integer from 1 to 32, not 0"),
+        ({"batch": 2, "block": 1}, "block must be an integer from 2 to 64, not 1"),
         ({"words": 256}, "entry_words = 424, not 256"),
         ({"overflow": True}, "overflow must be false if all 3 heads fit, not True"),
         (
@@ -220,6 +222,55 @@ def test_a_recomputed_token_is_what_it_was(layer: DecoderLayer) -> None:
         alone = model.keys_values(layer.quantised[one], one)
         for a, b in zip(together, alone, strict=True):
             assert np.array_equal(a[number], b[0])
+
+
+@pytest.mark.parametrize("prefilled", [0, 9])
+@pytest.mark.parametrize("vectors", [1, 2, 4])
+def test_blocks_equal_steps_of_one_token(prefilled: int, vectors: int) -> None:
+    """Random blocks, of which the longest have more tokens than window and slots.
+
+    A token that becomes popular in a block is read until the block ends, and recomputed by the
+    steps of one token. The bits of all results, slots, importances and medians are the same.
+    """
+    p = replace(TINY, vectors=vectors, words=128)
+    (layer,) = open_layers(p)
+    rng = np.random.default_rng(vectors)
+    blocks, single = KelleModel(p, layer), KelleModel(p, layer)
+    if prefilled:
+        prefill(blocks, prefilled), prefill(single, prefilled)
+    inputs = layer.quantised.copy()
+    now, reused, kept, evicted = prefilled, 0, 0, 0
+    while now < 200:
+        count = int(rng.integers(1, 13))
+        listed = {v for v, owner in enumerate(blocks.eviction.vectors) if owner}
+        popular: set[int] = set()
+        found = blocks.block(now, layer.quantised_states[now : now + count])
+        for step in found:
+            expected = single.step(now, layer.quantised_states[now])
+            inputs[now] = expected.normalised
+            assert np.array_equal(step.output, expected.output), now
+            assert np.array_equal(step.normalised, expected.normalised), now
+            assert step.placements == expected.placements and step.store == expected.store, now
+            assert step.score_updates == expected.score_updates, now
+            evicted += any(place.evicted in popular for place in step.placements)
+            kept += any(position in popular for own in step.attended for position in own)
+            if step.store:
+                single.inputs[step.store[1]] = inputs[step.store[0]]
+                popular.add(step.store[0])
+                reused += step.store[1] in listed
+            now += 1
+        blocks.inputs |= single.inputs
+        assert np.array_equal(blocks.keys, single.keys)
+        assert np.array_equal(blocks.values, single.values)
+        assert blocks.eviction.vectors == single.eviction.vectors
+        for one, other in zip(blocks.eviction.heads, single.eviction.heads, strict=True):
+            assert np.array_equal(one.positions, other.positions)
+            assert np.array_equal(one.importance, other.importance)
+            assert np.array_equal(one.recomputed, other.recomputed)
+            assert vars(one.scores) == vars(other.scores)
+    # In some blocks a later token attends to a new popular one, which may be evicted at once, or
+    # may have the vector of another one.
+    assert kept > 3 and evicted + reused > 0
 
 
 def test_prefill_keeps_sinks_window_and_the_best(layer: DecoderLayer) -> None:

@@ -36,7 +36,7 @@ def test_cycles_are_proportional_to_bytes_at_limited_bandwidth(
 ) -> None:
     (layer,), states = random_layer
     for bits in (2, 4, 8):
-        program = decode_step(P, layer, states, level)
+        program = decode_step(P, [layer], states, level)
         run = run_program(program, harness, tmp_path, bits=bits)
         bound = 8 * run.moved_bytes / bits
         # The channel stalls after a word, so that the last word may end before the bound. The first

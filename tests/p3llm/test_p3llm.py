@@ -292,8 +292,12 @@ def test_operations_that_start_with_a_layer_overwrite_none_of_its_inputs(
             assert not layer.reads & one.writes and not layer.writes & one.writes
             # Everything else that it reads is written by complete instructions.
             assert not (layer.writes - {Buffer.SUMS}) & one.reads
-    # Six operations of a layer for each request, and those of the LM head.
-    assert early == batch * (6 + len(p.projection))
+    # Four operations of a layer for each request, and those of the LM head. Keys, values and
+    # queries are one vector of a second request, and two or three of a first one.
+    pairs = p.head_rounds * -(-p.group_size // 2)
+    first = -(-batch // 2)
+    parts = (2 + (pairs > 2)) * first + batch - first
+    assert early == parts + batch * (4 + len(p.projection))
 
 
 def test_one_side_writes_what_the_other_reads() -> None:
@@ -376,6 +380,33 @@ def test_the_banks_hold_the_groups_of_each_round() -> None:
         data_bytes = matrix.columns[output // 4, group * 4 + 3]
         assert image[pair + 1 + 4 * (group % 2) + 3, unit].tolist() == data_bytes.tolist()
         row = image[place.base + round_, unit].view("<u2")[element]
+        assert row == matrix.scales[output]
+
+
+def test_two_units_hold_the_groups_of_a_shared_tile() -> None:
+    """The last 8 of 72 outputs of `down_proj`: three groups in units 0, 1, two in units 2, 3."""
+    p = replace(PRESETS["tiny"], hidden_size=72)
+    rng = np.random.default_rng(4)
+    weights, cache = drawn_weights(p, rng), drawn_cache(p, 20, rng)
+    image, matrix = layer_image(p, weights, cache), weights.down
+    # Four rounds of five groups: special values, three columns of scales, and 5 * 4 columns.
+    place = p.matrices["down"]
+    last = place.base + 5 + 4 * 24
+    assert place.positions == 5 + 4 * 24 + 1 + 2 + 3 * 4
+    for output in range(64, 72):
+        tile, element = divmod(output - 64, 4)
+        for group in range(6):
+            unit, own = tile + group // 3 * 2, group % 3
+            pair = last + 1 + own // 2 * 9
+            step = image[pair, unit, 4 * (own % 2) + element]
+            select = image[last, unit, own].astype(int) >> 2 * element & 3
+            columns = image[pair + 1 + 4 * (own % 2) :, unit][:4]
+            if group == 5:
+                assert step == 0 and not columns.any()
+                continue
+            assert (step, select) == (matrix.steps[output, group], matrix.selects[output, group])
+            assert (columns == matrix.columns[16 + tile, 4 * group : 4 * group + 4]).all()
+        row = image[place.base + 4, tile].view("<u2")[element]
         assert row == matrix.scales[output]
 
 

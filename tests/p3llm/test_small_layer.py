@@ -29,15 +29,17 @@ def smallest(
     vocabulary: int = 0,
     batch: int = 1,
     channels: int = 1,
+    units: int = 2,
+    size: int = 16,
 ) -> P3llmParameters:
-    """Two units of four elements; `heads` query heads share `kv_heads` key/value heads."""
-    timing = replace(SHORT_TIMES, banks=4)
+    """Units of four elements; `heads` query heads share `kv_heads` key/value heads."""
+    timing = replace(SHORT_TIMES, banks=2 * units)
     unit = PimComputeUnitParameters(elements=4, steps=4)
     return P3llmParameters(
         channel=PimChannelParameters(unit=unit, timing=timing),
         pseudo_channels=channels,
-        hidden_size=16,
-        intermediate_size=16,
+        hidden_size=size,
+        intermediate_size=size,
         heads=heads,
         kv_heads=kv_heads,
         head_size=8,
@@ -157,6 +159,23 @@ def run_steps(
     simulator.add_testbench(bench)
     simulator.run()
     return given, np.concatenate([one.image for one in arrays], axis=1), max(statuses)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch", [1, 2])
+def test_two_units_share_the_tiles_of_the_last_round(batch: int) -> None:
+    """Six tiles in four units: matrices of one and of three groups, whose half is two and one."""
+    p, rng = smallest(1, lanes=4, batch=batch, units=4, size=24), np.random.default_rng(batch)
+    assert [place.shared for place in p.matrices.values()] == [True, True, False, True]
+    cached = [9, 4][:batch]
+    model = Model.random(p, cached, rng)
+    image = model.image
+    states = rng.normal(size=(batch, p.hidden_size)).astype(np.float32)
+    expected = model.step(0, states, cached)
+    got, after, status = run_layer(p, image, states, cached)
+    assert got.tolist() == expected.view(np.uint32).tolist()
+    assert (after == model.image).all()
+    assert status == 0
 
 
 @pytest.mark.full

@@ -277,11 +277,16 @@ def test_keys_before_and_after_the_rotary_embedding(network: Any, text: np.ndarr
 def test_table_iv_specifies_that_the_weights_differ() -> None:
     names = ("baseline", "+ key smoothing", "+ E4M3 activations")
     lost: dict[str, np.ndarray] = {name: np.ones((1, 66)) for name in names}
-    table = published(lost, np.full((1, 66), 2.0))
-    rows = {row[0]: row[1] for row in table.rows}
-    assert rows == {"KV4, Oaken": "7.389", "KV4": "2.718", "W4A8KV4P8": "2.718"}
-    note = table.note
-    assert "plain rounding here" in note and "apply AWQ" in note
+    rivals = {"Oaken": 2.0, "QuaRot": 1.5, "QServe": 0.5}
+    table = published(lost, {name: np.full((1, 66), own) for name, own in rivals.items()})
+    assert [row[:2] for row in table.rows] == [
+        ("KV4, Oaken", "7.389"),
+        ("KV4", "2.718"),
+        ("W4A8KV4, QuaRot", "4.482"),
+        ("W4A8KV4, QServe", "1.649"),
+        ("W4A8KV4P8", "2.718"),
+    ]
+    assert "plain rounding in the row of W4A8KV4P8" in table.note and "apply AWQ" in table.note
 
 
 def test_dithering_removes_the_files_grid_and_keeps_the_weights(network: Any) -> None:
@@ -329,9 +334,10 @@ def test_the_study_finishes(network: Any, text: np.ndarray, tmp_path: Path) -> N
     keys = key_errors(network, passes.progress, {"one": text[0], "two": text[1]})
     grid = grid_results(passes, text, (32, 64))
     channels = p3llm_outliers.channel_ratios(network, text[0], passes.progress)
-    oaken = p3llm.oaken_losses(network, text, text[1], passes.progress)
-    done = p3llm.outcome_of(passes, text, text[:1], keys, channels, grid, oaken)
-    assert "+ key smoothing against Oaken" in {claim.what for claim in done.claims}
+    rivals = p3llm.rival_losses(network, text, text[1], passes.progress)
+    done = p3llm.outcome_of(passes, text, text[:1], keys, channels, grid, rivals)
+    against = {claim.what.rpartition(" against ")[2] for claim in done.claims}
+    assert against >= {"Oaken", "QuaRot", "QServe"}
     written = {file.name for file in write_outcome(done, tmp_path)}
     assert {"p3llm.md", "p3llm.json", "p3llm-keys.svg", "p3llm-roofline.svg"} <= written
     assert {claim.holds for claim in done.claims} <= {"yes", "no", "partly", "not measurable"}

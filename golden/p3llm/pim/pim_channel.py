@@ -32,6 +32,7 @@ class ColumnCommand:
     operation: ColumnOperation
     bank: int = 0
     all: bool = False
+    half: bool = False
     column: int = 0
     mask: int = 0
     mode: Mode = Mode.LINEAR
@@ -199,7 +200,9 @@ class Channel:
                     unit.run([self._unit_command(column, word.copy())])
             case _:
                 for number, unit in enumerate(self.units):
-                    if column.all or number == column.bank // 2:
+                    upper = number >= len(self.units) // 2
+                    of_half = not column.half or upper == column.upper
+                    if of_half if column.all else number == column.bank // 2:
                         unit.run([self._unit_command(column, column.data)])
         return set()
 

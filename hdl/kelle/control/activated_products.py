@@ -31,18 +31,26 @@ class ActivatedProducts(Unit):
     Members
     -------
     ups : In
-        Writes of slices; with several sequences, the same slice of each sequence before the next
-        slice.
+        Writes of slices; with several tokens, the same slice of each token before the next slice.
+    last_token : In
+        Index of the step's last token.
     products : Out
         Writes of activated slices, in the same order.
-    last_sequence : Out(1)
-        The slice on `products` is that of the last sequence.
+    of_last_token : Out(1)
+        The slice on `products` is that of the last token.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = p.slice_write(p.batch * p.intermediate_slices)
-        super().__init__({"ups": In(slices), "products": Out(slices), "last_sequence": Out(1)})
+        slices = p.slice_write(p.step_tokens * p.intermediate_slices)
+        super().__init__(
+            {
+                "ups": In(slices),
+                "last_token": In(p.token_shape),
+                "products": Out(slices),
+                "of_last_token": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         """Delay the addresses by the latency of the activation."""
@@ -53,12 +61,12 @@ class ActivatedProducts(Unit):
         strobe = delay_line(m, self.ups.strobe, stages, name="strobe", reset=True)[-1]
         address = delay_line(m, self.ups.address, stages, name="address")[-1]
         m.d.comb += [self.products.strobe.eq(strobe), self.products.address.eq(address)]
-        # Each slice is computed for all sequences before the next slice.
-        sequence = Signal(range(p.batch))
-        last = sequence == p.batch - 1
+        # Each slice is computed for all tokens before the next slice.
+        token = Signal(p.token_shape)
+        last = token == self.last_token
         with m.If(strobe):
-            m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
-        m.d.comb += self.last_sequence.eq(strobe & last)
+            m.d.sync += token.eq(Mux(last, 0, token + 1))
+        m.d.comb += self.of_last_token.eq(strobe & last)
         if relu:
             for value, product in zip(self.ups["values"], self.products["values"], strict=True):
                 held = Signal.like(value, name="held", reset_less=True)

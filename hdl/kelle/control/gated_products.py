@@ -1,6 +1,6 @@
 """SwiGLU product between the feed-forward block's matrices: activation(gate) * up."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -21,7 +21,7 @@ class GatedProducts(Unit):
     """Multiply slices of `up_proj` by the activated slices of `gate_proj`, element by element.
 
     There is no handshake. The slices of up are held until the same channels' gates arrive; at most
-    one head of up is ahead of its gates. The gates of all sequences may arrive back to back; they
+    one head of up is ahead of its gates. The gates of all tokens may arrive back to back; they
     are held, because a slice passes the activation in `product_pieces` pieces.
 
     **Latency** ``8 + product_pieces`` cycles from a gate to its product, if no other gate is ahead
@@ -39,22 +39,25 @@ class GatedProducts(Unit):
     -------
     ups, gates : In
         Writes of slices of up and of gates, in the order of their addresses; with several
-        sequences, the same slice of each sequence before the next slice.
+        tokens, the same slice of each token before the next slice.
+    last_token : In
+        Index of the step's last token.
     products : Out
         Writes of products, in the order of the gates.
-    last_sequence : Out(1)
-        The slice on `products` is that of the last sequence.
+    of_last_token : Out(1)
+        The slice on `products` is that of the last token.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        slices = p.slice_write(p.batch * p.intermediate_slices)
+        slices = p.slice_write(p.step_tokens * p.intermediate_slices)
         super().__init__(
             {
                 "ups": In(slices),
                 "gates": In(slices),
+                "last_token": In(p.token_shape),
                 "products": Out(slices),
-                "last_sequence": Out(1),
+                "of_last_token": Out(1),
             }
         )
 
@@ -62,16 +65,14 @@ class GatedProducts(Unit):
         """Read slices of gates and of up piece by piece; activate, multiply and collect them."""
         m = Module()
         p = self.parameters
-        slices = p.batch * p.intermediate_slices
         # Room for the head being written and the head being read: consecutive heads use different
         # addresses.
-        places = ceil_log2(2 * p.head_slices * p.batch)
-        waiting, place = Signal(range((1 << places) + 1)), Signal(range(slices))
+        places = ceil_log2(2 * p.head_slices * p.step_tokens)
+        waiting = Signal(range((1 << places) + 1))
         reads = waiting != 0
         piece, ends = count_pieces(m, reads, p.product_pieces)
         m.d.sync += waiting.eq(waiting + self.gates.strobe - (reads & ends))
-        with m.If(reads & ends):
-            m.d.sync += place.eq(Mux(place == slices - 1, 0, place + 1))
+        place, _last = self._place(m, "read", reads & ends)
         operands = []
         for name, port, address in (
             ("gates_held", self.gates, place[:places]),
@@ -114,18 +115,30 @@ class GatedProducts(Unit):
         complete, slice_ = collect_pieces(
             m, valid[-1], Cat(results), p.slice_layout, p.product_pieces
         )
-        product_place = Signal(range(slices))
-        with m.If(complete):
-            m.d.sync += product_place.eq(Mux(product_place == slices - 1, 0, product_place + 1))
+        product_place, last = self._place(m, "product", complete)
         m.d.comb += [
             self.products.strobe.eq(complete),
             self.products.address.eq(product_place),
             self.products["values"].eq(slice_),
         ]
-        # Each slice is computed for all sequences before the next slice.
-        sequence = Signal(range(p.batch))
-        last = sequence == p.batch - 1
-        with m.If(self.products.strobe):
-            m.d.sync += sequence.eq(Mux(last, 0, sequence + 1))
-        m.d.comb += self.last_sequence.eq(self.products.strobe & last)
+        m.d.comb += self.of_last_token.eq(self.products.strobe & last)
         return m
+
+    def _place(self, m: Module, name: str, moves: Value) -> tuple[Signal, Value]:
+        """Return the address of a slice, to which each move adds, and whether it is a last token's.
+
+        Each slice is computed for all tokens before the next slice. The addresses of the tokens
+        that a step has not are skipped.
+        """
+        p = self.parameters
+        slices = p.step_tokens * p.intermediate_slices
+        place = Signal(range(slices), name=f"{name}_place")
+        token = Signal(p.token_shape, name=f"{name}_token")
+        last = token == self.last_token
+        following = Mux(last, place - token + p.step_tokens, place + 1)
+        with m.If(moves):
+            m.d.sync += [
+                token.eq(Mux(last, 0, token + 1)),
+                place.eq(Mux(following == slices, 0, following)),
+            ]
+        return place, last

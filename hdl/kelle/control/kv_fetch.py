@@ -7,12 +7,14 @@ when the attention has used the victim's value.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.control.block_stager import BlockStager
 from hdl.kelle.control.computed_rows import ComputedRows
 from hdl.kelle.control.overflow_reads import OverflowReads
@@ -36,13 +38,15 @@ class Source(enum.Enum, shape=2):
 class Place:
     """Position in an operation: nested loops over tiles, words and slots."""
 
-    sequence: Signal
+    token: Signal  # The arriving token that attends.
+    sequence: Signal  # Its sequence.
     head: Signal
     side: Signal  # Keys or values, as in `SIDES`.
     tile: Signal
     word: Signal  # Row of the eDRAM within an entry.
     row: Signal  # Slot within the tile.
     slot: Signal  # Slot of the head, given by `tile` and `row`.
+    residents: Signal  # Slots of the head that hold a token, without the arriving one.
     far: Signal  # With `overflow`: keys and values of the head are in off-chip memory.
 
 
@@ -85,7 +89,8 @@ class KvFetch(Unit):
     this step. All rows of the arriving token's block hold its row, so that the load does not depend
     on the token's slot.
 
-    **Latency** 4 cycles from an operation to its first row, and those of `BlockStager`.
+    **Latency** 3 cycles and `read_cycles` of the eDRAM from an operation to its first row, and
+    those of `BlockStager`.
     **Throughput** one row per cycle; the fetch waits for urgent refreshes.
 
     Parameters
@@ -101,10 +106,14 @@ class KvFetch(Unit):
         `SCORE`, `OWN` or `ATTEND` of a head, whose keys or values are available.
     computed_keys, computed_values : In
         As in `ComputedRows`.
-    residents : In
-        For each head of all sequences, the number of slots that hold a token.
+    sequences, listed : In
+        Sequence of each arriving token; for each stored vector of the layer, whether its token is
+        recomputed in this step, as in `StepControl`.
+    filled : In
+        Slots in use of each head, as in `EvictionController`. They are constant while a head's
+        scores are fetched, since its next token is placed after the search.
     placements : In
-        For each head of all sequences, the recorded placement of the arriving token.
+        For each head and token, the recorded placement of the arriving token.
     lookup_request : Out(stream), lookup_response : In
         Lookups of the slot table, as in `EvictionController`.
     keys_read, values_read, keys_write, values_write : Out(stream)
@@ -126,8 +135,10 @@ class KvFetch(Unit):
                 "layer": In(p.layer_bits),
                 "operations": In(stream.Signature(p.operation_layout)),
                 **{f"computed_{side}": In(p.computed_layout) for side in SIDES},
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.sequence_heads)),
-                "placements": In(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
+                "sequences": In(p.sequences_layout),
+                "listed": In(p.layer_vectors),
+                "filled": In(data.ArrayLayout(bits_for(p.slots), p.eviction.cached_heads)),
+                "placements": In(data.ArrayLayout(p.placement_layout, p.token_heads)),
                 "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
                 "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
                 "beats": Out(stream.Signature(p.array.array.weights_layout)),
@@ -146,7 +157,8 @@ class KvFetch(Unit):
         m.submodules.computed = computed = ComputedRows(parameters=p)
         m.submodules.stager = stager = BlockStager(parameters=p)
         place = Place(
-            sequence=Signal(p.sequence_bits, reset_less=True),
+            token=Signal(p.token_shape, reset_less=True),
+            sequence=Signal(max(p.sequence_bits, 1), reset_less=True),
             head=Signal(p.eviction.head_bits, reset_less=True),
             side=Signal(reset_less=True),
             tile=Signal(range(p.cache_tiles + 1)),
@@ -154,8 +166,19 @@ class KvFetch(Unit):
             row=Signal(range(p.rows)),
             slot=Signal(range(p.slots)),
             far=Signal(name="far"),
+            residents=Signal(bits_for(p.slots), name="residents"),
         )
-        m.d.comb += place.slot.eq(Cat(place.row, place.tile))
+        m.d.comb += [
+            place.slot.eq(Cat(place.row, place.tile)),
+            formats.listed.eq(self.listed.word_select(place.sequence, p.vectors)),
+        ]
+        # The first tile's formats are valid later than this register.
+        before = Signal.like(place.residents, name="before", reset_less=True)
+        item = p.token_head(place.token, place.head)
+        m.d.sync += before.eq(Array(self.filled)[self._cached_head(place)])
+        m.d.comb += place.residents.eq(
+            Mux(place.side, Array(self.placements)[item].residents, before)
+        )
         if p.overflow:
             m.d.comb += place.far.eq(self._cached_head(place) >= p.resident_heads)
         action = Action(
@@ -176,44 +199,74 @@ class KvFetch(Unit):
         ready = Mux(place.side, self.values_read.ready, self.keys_read.ready)
         if p.overflow:
             ready = Mux(place.far, self.overflow_rows.valid, ready)
+        # All rows are delivered in the order of their reads, a row of the eDRAM after
+        # `read_cycles`. The read of a computed row, which takes one cycle, waits for the others.
+        read, following = Signal(self._read_layout()), Signal(self._read_layout())
+        waits = p.memory.edram.read_cycles - 1
         m.d.comb += [
             action.reads_slot.eq(action.wants_slot & (~from_edram | ready)),
+            read.slot.eq(action.reads_slot),
+            read.own.eq(action.reads_own),
+            read.source.eq(chosen.source),
+            read.side.eq(place.side),
+            # The arriving tokens' vectors follow all stored vectors.
+            read.vector.eq(Mux(action.reads_own, p.layer_vectors + place.token, chosen.vector)),
+            read.head.eq(place.head),
+            read.word.eq(place.word),
+            read.far.eq(place.far),
+            following.eq(delay_line(m, read, waits, name="read", reset=True)[-1]),
             computed.computed_keys.eq(self.computed_keys),
             computed.computed_values.eq(self.computed_values),
             computed.read.strobe.eq(
-                action.reads_own | (action.reads_slot & (chosen.source == Source.COMPUTED))
+                following.own | (following.slot & (following.source == Source.COMPUTED))
             ),
-            computed.read.side.eq(place.side),
-            # The arriving tokens' vectors follow all stored vectors.
-            computed.read.vector.eq(
-                Mux(action.reads_own, p.layer_vectors + place.sequence, chosen.vector)
-            ),
-            computed.read.head.eq(place.head),
-            computed.read.word.eq(place.word),
+            computed.read.side.eq(following.side),
+            computed.read.vector.eq(following.vector),
+            computed.read.head.eq(following.head),
+            computed.read.word.eq(following.word),
         ]
         self._access_edram(m, place, action, from_edram, computed)
+        delivered = delay_line(m, following, 1, name="delivered", reset=True)[-1]
         if p.overflow:
-            far_row = Signal(p.memory.edram.row_layout, reset_less=True)
             m.d.comb += self.overflow_rows.ready.eq(action.wants_slot & from_edram & place.far)
-            m.d.sync += far_row.eq(self.overflow_rows.payload)
+            payload = self.overflow_rows.payload
+            far_row = delay_line(m, payload, waits + 1, name="far_row")[-1]
 
-        # A row is delivered in the cycle after its read. The computed rows hold their output, so
-        # that it is valid for all rows of the arriving token's block.
-        delivers, came_from = Signal(), Signal(Source, reset_less=True)
-        m.d.sync += [delivers.eq(action.reads_slot), came_from.eq(chosen.source)]
-        m.d.comb += stager.write.strobe.eq(delivers | action.repeats_own)
-        with m.If(action.repeats_own | (came_from == Source.COMPUTED)):
+        # The computed rows hold their output, so that it is valid for all rows of the arriving
+        # token's block.
+        m.d.comb += stager.write.strobe.eq(delivered.slot | action.repeats_own)
+        with m.If(action.repeats_own | (delivered.source == Source.COMPUTED)):
+            side = Mux(action.repeats_own, place.side, delivered.side)
             m.d.comb += stager.write.row.eq(
-                Mux(place.side, computed.values.as_value(), computed.keys.as_value())
+                Mux(side, computed.values.as_value(), computed.keys.as_value())
             )
-        with m.Elif(came_from == Source.EDRAM):
+        with m.Elif(delivered.source == Source.EDRAM):
             m.d.comb += stager.write.row.eq(
-                Mux(place.side, self.values.as_value(), self.keys.as_value())
+                Mux(delivered.side, self.values.as_value(), self.keys.as_value())
             )
             if p.overflow:
-                with m.If(place.far):
+                with m.If(delivered.far):
                     m.d.comb += stager.write.row.eq(far_row)
         return m
+
+    def _read_layout(self) -> data.StructLayout:
+        """Return the layout of a read in flight: of a slot, or of the arriving token's `own` row.
+
+        The other fields are as in `Place`, `Chosen` and `ComputedRows`.
+        """
+        p = self.parameters
+        return data.StructLayout(
+            {
+                "slot": 1,
+                "own": 1,
+                "source": Source,
+                "side": 1,
+                "vector": bits_for(p.members - 1),
+                "head": p.eviction.head_bits,
+                "word": range(max(p.memory.edram.entry_words, 2)),
+                "far": 1,
+            }
+        )
 
     def _tiles(self, m: Module, place: Place, formats: SlotFormats) -> stream.Interface:
         """Return the formats of the tiles; with `overflow`, their rows are requested first."""
@@ -223,13 +276,12 @@ class KvFetch(Unit):
         m.submodules.overflow = overflow = OverflowReads(parameters=p)
         connect_streams(m, formats.tiles, overflow.formats)
         connect_streams(m, overflow.requests, self.overflow_reads)
-        item = p.sequence_head(place.sequence, place.head)
-        placement = Array(self.placements)[item]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         m.d.comb += [
             overflow.outside.eq(place.far),
             overflow.side.eq(place.side),
             overflow.first.eq(self._far_slot(place, 0) * p.entry_words),
-            overflow.residents.eq(Array(self.residents)[item]),
+            overflow.residents.eq(place.residents),
             overflow.victim.eq(place.side & placement.recomputed),
             overflow.slot.eq(placement.slot),
         ]
@@ -258,6 +310,9 @@ class KvFetch(Unit):
         # `begun`: the stager has reserved room for the block. `listed`: the formats of all tiles
         # have been looked up.
         begun, listed = Signal(), Signal()
+        # The arriving token's row waits in turn for the reads of the slots.
+        reads = p.memory.edram.read_cycles
+        waits = [*(f"WAIT_{cycle}" for cycle in range(1, reads)), "STORE_OWN"]
         m.d.comb += [
             formats.heads.payload.eq(self._cached_head(place)),
             stager.take.eq((action.reads_slot & ~begun) | action.reads_own),
@@ -266,7 +321,8 @@ class KvFetch(Unit):
             with m.State("IDLE"):
                 m.d.comb += self.operations.ready.eq(1)
                 m.d.sync += [
-                    place.sequence.eq(offered.sequence),
+                    place.token.eq(offered.token),
+                    place.sequence.eq(Array(self.sequences)[offered.token]),
                     place.head.eq(offered.head),
                     place.side.eq(offered.operation == Operation.ATTEND),
                     place.tile.eq(0),
@@ -303,7 +359,10 @@ class KvFetch(Unit):
             with m.State("READ_OWN"):
                 m.d.comb += action.reads_own.eq(stager.room)
                 with m.If(stager.room):
-                    m.next = "STORE_OWN"
+                    m.next = waits[0]
+            for wait, following in pairwise(waits):
+                with m.State(wait):
+                    m.next = following
             with m.State("STORE_OWN"):
                 m.d.comb += action.stores_own.eq(1)
                 stored = Mux(place.side, self.values_write.ready, self.keys_write.ready)
@@ -328,8 +387,7 @@ class KvFetch(Unit):
         """
         p = self.parameters
         chosen = Chosen(source=Signal(Source), vector=Signal(bits_for(p.members - 1)))
-        item = p.sequence_head(place.sequence, place.head)
-        residents, placement = Array(self.residents)[item], Array(self.placements)[item]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         held = Signal(p.format_layout)
         is_victim = place.side & placement.recomputed & (place.slot == placement.slot)
         m.d.comb += [
@@ -339,7 +397,7 @@ class KvFetch(Unit):
             ),
         ]
         # An empty slot must give zeros: its row of the eDRAM is undefined.
-        with m.If(place.slot >= residents):
+        with m.If(place.slot >= place.residents):
             m.d.comb += chosen.source.eq(Source.NOWHERE)
         with m.Elif(is_victim | held.recomputed):
             m.d.comb += chosen.source.eq(Source.COMPUTED)
@@ -353,7 +411,7 @@ class KvFetch(Unit):
         words = p.memory.edram.entry_words
         # Keys and values have the same address, each on its side.
         first = self._cached_head(place) * p.slots
-        placement = Array(self.placements)[p.sequence_head(place.sequence, place.head)]
+        placement = Array(self.placements)[p.token_head(place.token, place.head)]
         for number, side in enumerate(SIDES):
             selected = place.side == number
             if p.overflow:

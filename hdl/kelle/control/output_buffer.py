@@ -14,7 +14,7 @@ from hdl.unit import Unit
 
 
 class OutputBuffer(Unit):
-    """Store the outputs of a step, and output them sequence by sequence.
+    """Store the outputs of a step, and output them token by token.
 
     **Latency** 2 cycles. **Throughput** one slice per cycle.
 
@@ -29,8 +29,9 @@ class OutputBuffer(Unit):
         A step begins; the buffer must be empty.
     slices : In
         Writes of slices.
-    complete : In
-        Number of slices that are stored for every sequence; these may be output.
+    complete, last_token : In
+        Number of slices that are stored for every token, which may be output; index of the step's
+        last token.
     outputs : Out(stream)
         The slices, in the order of their addresses.
     pending : Out(1)
@@ -42,8 +43,9 @@ class OutputBuffer(Unit):
         super().__init__(
             {
                 "start": In(1),
-                "slices": In(p.slice_write(p.batch * p.hidden_slices)),
+                "slices": In(p.slice_write(p.step_tokens * p.hidden_slices)),
                 "complete": In(bits_for(p.hidden_slices)),
+                "last_token": In(p.token_shape),
                 "outputs": Out(stream.Signature(p.slice_layout)),
                 "pending": Out(1),
             }
@@ -54,14 +56,15 @@ class OutputBuffer(Unit):
         m = Module()
         p = self.parameters
         # The array cannot wait, so the memory holds all slices of a step.
-        depth = p.batch * p.hidden_slices
+        depth = p.step_tokens * p.hidden_slices
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
         sent, slice_ = Signal(range(depth + 1)), Signal(range(p.hidden_slices))
         move = ~self.outputs.valid | self.outputs.ready
         waits, sends = Signal(), Signal()
         last = slice_ == p.hidden_slices - 1
+        count = p.of_tokens(self.last_token, p.hidden_slices)
         m.d.comb += [
-            waits.eq((sent != depth) & (slice_ < self.complete)),
+            waits.eq((sent != count) & (slice_ < self.complete)),
             sends.eq(move & waits),
             held.write_enable.eq(self.slices.strobe),
             held.write_address.eq(self.slices.address),
@@ -75,7 +78,7 @@ class OutputBuffer(Unit):
         with m.If(sends):
             m.d.sync += [sent.eq(sent + 1), slice_.eq(Mux(last, 0, slice_ + 1))]
         # `pending` is 1 from the first slice stored until the last one is read.
-        with m.If(sends & (sent == depth - 1)):
+        with m.If(sends & (sent == count - 1)):
             m.d.sync += self.pending.eq(0)
         with m.Elif(self.slices.strobe):
             m.d.sync += self.pending.eq(1)

@@ -54,10 +54,12 @@ class ResidualStream(Unit):
         `inputs` alone outputs them, normalised.
     epsilon : In
         As in the norm; constant during a step.
+    last_token : In
+        Index of the step's last token, constant from the cycle after `start`.
     hidden : In(stream)
-        Input states of the layer, slice by slice, sequence by sequence.
+        Input states of the layer, slice by slice, token by token.
     sums : In
-        Slices of a block's output, the same slice of each sequence before the next slice: first
+        Slices of a block's output, the same slice of each token before the next slice: first
         those of the attention block; after all `normalised` slices have been transferred, those of
         the feed-forward block, with the input `leaves` = 1.
     inputs : Out(stream)
@@ -78,9 +80,10 @@ class ResidualStream(Unit):
             {
                 "start": In(1),
                 "predicts": In(1),
+                "last_token": In(p.token_shape),
                 "epsilon": In(EPSILON_BITS),
                 "hidden": In(slices),
-                "sums": In(p.slice_write(p.batch * p.hidden_slices)),
+                "sums": In(p.slice_write(p.step_tokens * p.hidden_slices)),
                 "leaves": In(1),
                 "inputs": Out(slices),
                 "normalised": Out(slices),
@@ -93,14 +96,15 @@ class ResidualStream(Unit):
         """Take the states, then the sums; the norm reads what has been written."""
         m = Module()
         p = self.parameters
-        depth = p.batch * p.hidden_slices
+        depth = p.step_tokens * p.hidden_slices
         m.submodules.norm = norm = self._norm(m)
         m.submodules.held = held = Memory(depth=depth, width=p.slice_layout.size)
+        count = p.of_tokens(self.last_token, p.hidden_slices)
         taking, taken = Signal(), Signal(range(depth))
         takes = self.hidden.valid & self.hidden.ready
         m.d.comb += self.hidden.ready.eq(taking)
         with m.If(takes):
-            last = taken == depth - 1
+            last = taken == count - 1
             m.d.sync += [taken.eq(Mux(last, 0, taken + 1)), taking.eq(~last)]
         with m.If(self.start):
             m.d.sync += [taking.eq(1), taken.eq(0)]
@@ -119,6 +123,7 @@ class ResidualStream(Unit):
         connect_streams(m, leaving.outputs, self.outputs)
         m.d.comb += [
             leaving.start.eq(self.start),
+            leaving.last_token.eq(self.last_token),
             leaving.slices.strobe.eq(total.strobe & total.leaves),
             leaving.slices.address.eq(total.address),
             leaving.slices["values"].eq(values),
@@ -162,11 +167,10 @@ class ResidualStream(Unit):
         return delay_line(m, coming, 2, name="coming", reset=True)[-1], values
 
     def _count_sums(self, m: Module, total: data.View) -> Sums:
-        """Count the slices of each block's sums that are complete for all sequences."""
+        """Count the slices of each block's sums that are complete for all tokens."""
         p = self.parameters
-        # A slice is complete when that of the last sequence has been added.
-        first = (p.batch - 1) * p.hidden_slices
-        ends = total.strobe & (total.address >= first if first else 1)
+        # A slice is complete when that of the last token has been added.
+        ends = total.strobe & (total.address >= self.last_token * p.hidden_slices)
         sums = Sums(
             kept=Signal(range(p.hidden_slices + 1), name="kept"),
             left=Signal(range(p.hidden_slices + 1), name="left"),
@@ -180,7 +184,8 @@ class ResidualStream(Unit):
     ) -> None:
         """Send the norm the states before the attention block, then those after it, row by row."""
         p = self.parameters
-        depth = p.batch * p.hidden_slices
+        depth = p.step_tokens * p.hidden_slices
+        count = p.of_tokens(self.last_token, p.hidden_slices)
         # A copy of the states: the sums need every cycle of the other memory's read port.
         m.submodules.waiting = waiting = Memory(depth=depth, width=p.slice_layout.size)
         # Between steps, all slices have been sent.
@@ -190,7 +195,7 @@ class ResidualStream(Unit):
         states, last = norm.states, slice_ == p.hidden_slices - 1
         move = ~states.valid | states.ready
         m.d.comb += [
-            there.eq((given != depth) & Mux(grown, slice_ < kept, given < written)),
+            there.eq((given != count) & Mux(grown, slice_ < kept, given < written)),
             reads.eq(move & there),
             waiting.write_enable.eq(held.write_enable),
             waiting.write_address.eq(held.write_address),
@@ -208,7 +213,7 @@ class ResidualStream(Unit):
                 slice_.eq(Mux(last, 0, slice_ + 1)),
                 given.eq(given + 1),
             ]
-            with m.If(~grown & (given == depth - 1)):
+            with m.If(~grown & (given == count - 1)):
                 m.d.sync += [given.eq(0), grown.eq(1)]
         with m.If(self.start):
             m.d.sync += [given.eq(0), grown.eq(0)]
@@ -216,7 +221,7 @@ class ResidualStream(Unit):
     def _give(self, m: Module, norm: RmsNorm | LayerNorm) -> None:
         """Send normalised slices to the blocks, and those of the attention block to outside."""
         p = self.parameters
-        results, first, row = norm.results, Signal(), Signal(range(p.batch))
+        results, first, row = norm.results, Signal(), Signal(p.token_shape)
         slice_ = results.payload["values"]
         # The ready of `inputs` does not depend on its valid, so that the two may wait for each
         # other's ready.
@@ -228,7 +233,7 @@ class ResidualStream(Unit):
             results.ready.eq(self.inputs.ready & (~first | self.normalised.ready)),
         ]
         with m.If(results.valid & results.ready & results.payload.last):
-            last = row == p.batch - 1
+            last = row == self.last_token
             m.d.sync += [row.eq(Mux(last, 0, row + 1)), first.eq(first & ~last)]
         with m.If(self.start):
             m.d.sync += first.eq(~self.predicts)

@@ -64,8 +64,8 @@ class ResultRouter(Unit):
     -------
     results : In
         `values`, `user` (a header), `valid`: aligned results of the array.
-    members : In
-        Rows of the combined matrix.
+    members, last_token : In
+        Rows of the combined matrix, and index of the last arriving token, as in `StepControl`.
     queries, scores, contexts, ups, gates : Out
         Writes of slices.
     sums : Out
@@ -75,8 +75,8 @@ class ResultRouter(Unit):
         A slice of a key, and a slice of a value; both may be valid in the same cycle.
     ended : Out
         One bit per operation, 1 in the cycle in which its last result is written.
-    last_sequence : Out
-        The current result belongs to the last sequence.
+    of_last_token : Out
+        The current result belongs to the last token.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -85,17 +85,18 @@ class ResultRouter(Unit):
             {
                 "results": In(p.array.result_layout),
                 "members": In(data.ArrayLayout(p.member_layout, p.members)),
-                "queries": Out(p.slice_write(p.batch * p.heads * p.head_slices)),
-                "scores": Out(p.slice_write(p.batch * p.heads * (p.cache_tiles + 1))),
-                "contexts": Out(p.slice_write(p.batch * p.hidden_slices)),
-                "ups": Out(p.slice_write(p.batch * p.intermediate_slices)),
-                "gates": Out(p.slice_write(p.batch * p.intermediate_slices)),
-                "sums": Out(p.slice_write(p.batch * p.hidden_slices)),
+                "last_token": In(p.token_shape),
+                "queries": Out(p.slice_write(p.step_tokens * p.heads * p.head_slices)),
+                "scores": Out(p.slice_write(p.step_tokens * p.heads * (p.cache_tiles + 1))),
+                "contexts": Out(p.slice_write(p.step_tokens * p.hidden_slices)),
+                "ups": Out(p.slice_write(p.step_tokens * p.intermediate_slices)),
+                "gates": Out(p.slice_write(p.step_tokens * p.intermediate_slices)),
+                "sums": Out(p.slice_write(p.step_tokens * p.hidden_slices)),
                 "leaves": Out(1),
                 "computed_keys": Out(p.computed_layout),
                 "computed_values": Out(p.computed_layout),
                 "ended": Out(len(Operation)),
-                "last_sequence": Out(1),
+                "of_last_token": Out(1),
             }
         )
 
@@ -107,13 +108,13 @@ class ResultRouter(Unit):
         header = data.View(p.header_layout, self.results.user)
         valid = {which: self.results.valid & (header.operation == which) for which in Operation}
         # With scores, `index` is the query head within the group of its key/value head.
-        query = p.sequence_head(header.sequence, header.head) * p.group_size + header.index
-        # With the other operations, `index` is the sequence. The addresses of a sequence's slices
-        # are consecutive, except those of up and gate, which have the order of computation. All of
+        query = p.token_head(header.token, header.head) * p.group_size + header.index
+        # With the other operations, `index` is the token. The addresses of a token's slices are
+        # consecutive, except those of up and gate, which have the order of computation. All of
         # these results are written in the cycle in which they are valid.
         slice_ = header.head * p.head_slices + header.part
         place = header.index * p.hidden_slices + slice_
-        gated = slice_ * p.batch + header.index
+        gated = slice_ * p.step_tokens + header.index
         direct = (
             (
                 self.scores,
@@ -123,7 +124,7 @@ class ResultRouter(Unit):
             (
                 self.contexts,
                 valid[Operation.ATTEND],
-                p.sequence_head(header.sequence, header.head) * (p.group_size * p.head_slices)
+                p.token_head(header.token, header.head) * (p.group_size * p.head_slices)
                 + header.index,
             ),
             (self.ups, valid[Operation.UP], gated),
@@ -138,7 +139,7 @@ class ResultRouter(Unit):
             ]
         m.d.comb += [
             self.leaves.eq(valid[Operation.DOWN]),
-            self.last_sequence.eq(header.sequence == p.batch - 1),
+            self.of_last_token.eq(header.token == self.last_token),
         ]
         for which in Operation:
             if which not in (Operation.QUERY, Operation.KEY):

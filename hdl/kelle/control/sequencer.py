@@ -43,16 +43,16 @@ class Phase(enum.Enum, shape=4):
 def progress_layout(p: KelleParameters) -> data.StructLayout:
     """Return the layout of a step's progress: `loaded`, `begun`, and counts of complete heads."""
     heads = ("queries", "keys", "values", "placed", "weighted")
-    begun = {"loaded": 1, "begun": range(p.batch + 1)}
+    begun = {"loaded": 1, "begun": range(p.step_tokens + 1)}
     return data.StructLayout(begun | {name: p.count_shape for name in heads})
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """The head and sequence of a phase in the current stage."""
+    """The head and token of a phase in the current stage."""
 
-    sequence: Signal
-    head: Signal  # A stage without a head follows the last head of a sequence.
+    token: Signal
+    head: Signal  # A stage without a head follows the last head for a token.
     active: Signal  # The current stage has a head for this phase.
 
 
@@ -82,15 +82,15 @@ class Scheduler(Unit):
     these operations as far as the heads exist: projection j of the sequence "all keys, then all
     values"; the scores of head j - 1; the arriving token's own score in head j - 2; and the
     attention of head j - H - 1. The outputs follow. There is thus at least one other operation
-    between an operation and the one whose results it needs. The heads of a further sequence follow
-    those of the previous one, after a stage without scores: it lets the eviction controller finish
-    a sequence before it receives the scores of the next. Every consumer takes its operations in
-    this order. An operation is offered when its operands are available:
+    between an operation and the one whose results it needs. The heads for a further token follow
+    those for the previous one, after a stage without scores: it lets the eviction controller finish
+    a token before it receives the scores of the next. A head's own score and attention for a token
+    precede its scores for the next one, which may be of the same sequence. Every consumer takes its
+    operations in this order. An operation is offered when its operands are available:
 
     - queries: the arriving input, slice by slice;
     - keys and values: also the recomputed tokens' inputs;
-    - scores: all queries, and the controller has taken the sequence's token; their blocks: the
-      head's keys;
+    - scores: all queries, and the controller has taken the token; their blocks: the head's keys;
     - own score and its block: the head's placement;
     - attention: the head's probabilities; its blocks: the head's values;
     - outputs: the heads' attention, slice by slice;
@@ -115,8 +115,10 @@ class Scheduler(Unit):
     progress : In
         Progress of the step: `loaded`, all inputs are held; `queries`, `keys`, `values`, complete
         heads, the latter two for all members; `placed`, heads with a slot for the arriving token;
-        `weighted`, heads with probabilities; `begun`, sequences whose token the eviction controller
-        has taken.
+        `weighted`, heads with probabilities; `begun`, tokens that the eviction controller has
+        taken.
+    last_token : In
+        Index of the step's last token.
     fetches, loads, vectors : Out(stream)
         Operations for the KV fetch, the loads and the vectors.
     issued : Out(1)
@@ -131,6 +133,7 @@ class Scheduler(Unit):
                 "start": In(1),
                 "predicts": In(1),
                 "progress": In(progress_layout(p)),
+                "last_token": In(p.token_shape),
                 "fetches": Out(operations),
                 "loads": Out(operations),
                 "vectors": Out(operations),
@@ -197,20 +200,22 @@ class Scheduler(Unit):
 
     @property
     def _stages(self) -> int:
-        """Number of stages, up to the attention of the last head of the last sequence."""
+        """Maximum number of stages, up to the attention of the last head for the last token."""
         p = self.parameters
-        return p.batch * (p.kv_heads + 1) + p.kv_heads
+        return p.step_tokens * (p.kv_heads + 1) + p.kv_heads
 
     def _cursor(self, m: Module, program: Program, phase: Phase, first: int) -> Cursor:
-        """Return the position of a phase among the heads of all sequences."""
+        """Return the position of a phase among the heads for all tokens."""
         p, name = self.parameters, phase.name.lower()
         cursor = Cursor(
-            sequence=Signal(range(p.batch + 1), name=f"{name}_sequence"),
+            token=Signal(range(p.step_tokens + 1), name=f"{name}_token"),
             head=Signal(range(p.kv_heads + 1), name=f"{name}_head"),
             active=Signal(name=f"{name}_active"),
         )
         m.d.comb += cursor.active.eq(
-            (program.stage >= first) & (cursor.head != p.kv_heads) & (cursor.sequence != p.batch)
+            (program.stage >= first)
+            & (cursor.head != p.kv_heads)
+            & (cursor.token <= self.last_token)
         )
         return cursor
 
@@ -254,7 +259,7 @@ class Scheduler(Unit):
                 with m.Case(which):
                     m.d.comb += [
                         offer.operation.eq(operation),
-                        offer.sequence.eq(cursor.sequence),
+                        offer.token.eq(cursor.token),
                         offer.head.eq(cursor.head),
                         skip.eq(~cursor.active),
                         entry.fetched.eq(1),
@@ -265,6 +270,7 @@ class Scheduler(Unit):
         """Advance to the next instruction."""
         p = self.parameters
         phase, head, stage = program.phase, program.head, program.stage
+        last_stage = p.of_tokens(self.last_token, p.kv_heads + 1) + p.kv_heads - 1
         # A start and an advance never coincide: a step begins while the program is at rest.
         with m.If(self.start):
             first = Mux(self.predicts, Phase.VOCABULARY, Phase.QUERIES)
@@ -300,7 +306,7 @@ class Scheduler(Unit):
                     m.d.sync += phase.eq(Phase.ATTEND)
                 with m.Case(Phase.ATTEND):
                     m.d.sync += [stage.eq(stage + 1), phase.eq(Phase.PROJECT)]
-                    with m.If(stage == self._stages - 1):
+                    with m.If(stage == last_stage):
                         m.d.sync += phase.eq(Phase.OUTPUTS)
 
     def _advance_cursors(self, m: Module, program: Program, moves: Signal) -> None:
@@ -308,21 +314,21 @@ class Scheduler(Unit):
         p = self.parameters
         for which, first in self._first_stages.items():
             cursor = program.cursors[which]
-            begun = (program.stage >= first) & (cursor.sequence != p.batch)
+            begun = (program.stage >= first) & (cursor.token <= self.last_token)
             with m.If(moves & (program.phase == which) & begun):
                 last = cursor.head == p.kv_heads
                 m.d.sync += [
                     cursor.head.eq(Mux(last, 0, cursor.head + 1)),
-                    cursor.sequence.eq(cursor.sequence + last),
+                    cursor.token.eq(cursor.token + last),
                 ]
             with m.If(self.start):
-                m.d.sync += [cursor.head.eq(0), cursor.sequence.eq(0)]
+                m.d.sync += [cursor.head.eq(0), cursor.token.eq(0)]
 
     def _may_start(self, name: str, pending: data.View) -> Value:
         """Return whether the operands of a consumer's pending operation are available."""
         p, done = self.parameters, self.progress
         which, head = pending.operation, pending.head
-        item = p.sequence_head(pending.sequence, head)
+        item = p.token_head(pending.token, head)
         # Loads wait for their weights or blocks by themselves.
         if name == "loads":
             return Const(1)
@@ -340,7 +346,7 @@ class Scheduler(Unit):
                 Operation.KEY: done.loaded,
                 Operation.VALUE: done.loaded,
                 Operation.SCORE: (done.queries == p.heads)
-                & (done.begun > pending.sequence)
+                & (done.begun > pending.token)
                 & (done.placed + UNPLACED > item),
                 Operation.OWN: done.placed > item,
                 Operation.ATTEND: done.weighted > item,

@@ -31,6 +31,9 @@ class SlotFormats(Unit):
     -------
     heads : In(stream)
         A key/value head, numbered among those of all layers; transferred with its last lookup.
+    listed : In(vectors)
+        For each stored vector of the head's sequence, whether its token is recomputed in this step.
+        A slot whose token became popular in this step has a vector that is not.
     lookup_request : Out(stream), lookup_response : In
         Lookups of the slot table, as in `EvictionController`.
     tiles : Out(stream)
@@ -42,6 +45,7 @@ class SlotFormats(Unit):
         super().__init__(
             {
                 "heads": In(stream.Signature(p.eviction.cached_head_bits)),
+                "listed": In(p.vectors),
                 "lookup_request": Out(stream.Signature(p.eviction.address_bits)),
                 "lookup_response": In(data.ArrayLayout(p.eviction.token_layout, p.rows)),
                 "tiles": Out(stream.Signature(data.ArrayLayout(p.format_layout, p.rows))),
@@ -66,6 +70,10 @@ class SlotFormats(Unit):
         with m.If(granted):
             m.d.sync += tile.eq(Mux(last, 0, tile + 1))
         for slot, token in zip(held.source.payload, self.lookup_response, strict=True):
-            m.d.comb += [slot.recomputed.eq(token.recomputed), slot.vector.eq(token.vector)]
+            listed = self.listed.bit_select(token.vector, 1) if p.step_tokens > 1 else 1
+            m.d.comb += [
+                slot.recomputed.eq(token.recomputed & listed),
+                slot.vector.eq(token.vector),
+            ]
         connect_streams(m, held.sink, self.tiles)
         return m

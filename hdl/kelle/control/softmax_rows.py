@@ -34,9 +34,9 @@ class SoftmaxRows(Unit):
     scores : In
         Writes of slices of scores.
     scored : In
-        Number of key/value heads whose scores are complete, sequence by sequence.
+        Number of key/value heads whose scores are complete, token by token.
     residents : In
-        For each key/value head of all sequences, the number of slots that hold a token.
+        For each key/value head and token, the number of slots that hold another token.
     probabilities : Out
         Writes of slices of probabilities, in the order of their addresses.
     ended : Out(1)
@@ -45,13 +45,13 @@ class SoftmaxRows(Unit):
 
     def __init__(self, *, parameters: KelleParameters) -> None:
         p = self.parameters = parameters
-        depth = p.sequence_heads * p.group_size * (p.cache_tiles + 1)
+        depth = p.token_heads * p.group_size * (p.cache_tiles + 1)
         super().__init__(
             {
                 "start": In(1),
                 "scores": In(p.slice_write(depth)),
                 "scored": In(p.count_shape),
-                "residents": In(data.ArrayLayout(bits_for(p.slots), p.sequence_heads)),
+                "residents": In(data.ArrayLayout(bits_for(p.slots), p.token_heads)),
                 "probabilities": Out(p.slice_write(depth)),
                 "ended": Out(1),
             }
@@ -61,7 +61,7 @@ class SoftmaxRows(Unit):
         """Read the scores in order, mask empty slots, and count the softmax's results."""
         m = Module()
         p = self.parameters
-        depth = p.sequence_heads * p.group_size * (p.cache_tiles + 1)
+        depth = p.token_heads * p.group_size * (p.cache_tiles + 1)
         m.submodules.scores = memory = Memory(depth=depth, width=p.slice_layout.size)
         m.submodules.softmax = softmax = Softmax(parameters=p.softmax)
         into = softmax.scores
@@ -74,7 +74,7 @@ class SoftmaxRows(Unit):
         last = Signal(reset_less=True)
         move = ~into.valid | into.ready
         reads, own, last_query = Signal(), Signal(), Signal()
-        residents = Array(self.residents[n] for n in range(p.sequence_heads))[head]
+        residents = Array(self.residents[n] for n in range(p.token_heads))[head]
         # Slots fill in order: those with a token have the lowest numbers.
         used = [part * p.rows + row < residents for row in range(p.rows)]
         m.d.comb += [

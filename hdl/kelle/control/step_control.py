@@ -18,10 +18,16 @@ from hdl.unit import Unit
 
 
 class StepControl(Unit):
-    """Take a token of each sequence, list the combined matrix, and load its input vectors.
+    """Take the tokens of a step, list the combined matrix, and load its input vectors.
 
     A member of the combined matrix is one of its rows. The arriving tokens' inputs are loaded
-    first, so that the queries can begin while the inputs of the recomputed tokens are read.
+    first, so that the queries can begin while the inputs of the recomputed tokens are read. Several
+    tokens may name the same sequence. The stored vectors of the sequences that a token names are
+    members.
+
+    A vector of which the matrix has the token's row is `listed`. When a token becomes popular in
+    the middle of a step, its vector is not: the later tokens of the step read its keys and values
+    from the eDRAM, which still holds the same values that a recomputation gives.
 
     **Latency** 1 + ``inputs`` cycles from a token to its complete input, if the input does not
     wait; 2 cycles per stored vector to list them; then for each recomputed token those of
@@ -37,7 +43,8 @@ class StepControl(Unit):
     layer : In
         Layer of the step.
     positions : In(stream)
-        Positions of the arriving tokens, sequence by sequence.
+        The arriving tokens; `last`, or the last place of a step, ends the list. A sequence that
+        does not exist counts as the last one.
     hidden : In(stream)
         Inputs of the attention block, slice by slice; then those of the feed-forward block, which
         overwrite them.
@@ -46,13 +53,21 @@ class StepControl(Unit):
     accepts : Out(1)
         The last token of a step is transferred in this cycle.
     predicts : In(1)
-        Valid with `accepts`: the step computes the LM head, from the arriving inputs only.
+        Valid with `accepts`: the step computes the LM head for one token, from its input only.
+    promoted, promoted_sequence : In
+        While `promoted.valid` is 1: a token of this sequence became popular in this step.
     vector_request : Out(stream), vector_response : In
         Lookups of the stored input vectors of a layer and sequence, as in `EvictionController`.
     members, count : Out
         Combined matrix: the arriving tokens, then those recomputed in this step; number of rows.
+    last_token : Out
+        Index of the last arriving token.
+    sequences : Out
+        Sequence of each arriving token.
+    listed : Out(layer_vectors)
+        For each stored vector of the layer, sequence by sequence, whether it is a member.
     arrived, renewed : Out
-        Number of slices of the last sequence's input that are held: of the attention block's, and
+        Number of slices of the last token's input that are held: of the attention block's, and
         of the feed-forward block's.
     loaded : Out(1)
         All inputs of the attention block are held.
@@ -74,15 +89,20 @@ class StepControl(Unit):
         super().__init__(
             {
                 "layer": In(p.layer_bits),
-                "positions": In(stream.Signature(p.position_bits)),
+                "positions": In(stream.Signature(p.arriving_layout)),
                 "hidden": In(stream.Signature(p.slice_layout)),
                 "may_start": In(1),
                 "accepts": Out(1),
                 "predicts": In(1),
+                "promoted": In(p.eviction.promoted_layout),
+                "promoted_sequence": In(max(p.sequence_bits, 1)),
                 "vector_request": Out(stream.Signature(p.eviction.layer_bits)),
                 "vector_response": In(data.ArrayLayout(vector_layout(p.eviction), p.vectors)),
                 "members": Out(data.ArrayLayout(p.member_layout, p.members)),
                 "count": Out(bits_for(p.members)),
+                "last_token": Out(p.token_shape),
+                "sequences": Out(p.sequences_layout),
+                "listed": Out(p.layer_vectors),
                 "arrived": Out(bits_for(p.hidden_slices)),
                 "loaded": Out(1),
                 "renewed": Out(bits_for(p.hidden_slices)),
@@ -105,7 +125,9 @@ class StepControl(Unit):
         m.d.comb += [port.eq(held) for port, held in zip(self.members, members, strict=True)]
         # The member and the slice of its input that are taken next.
         member, slice_ = Signal(range(p.members)), Signal(range(p.hidden_slices))
-        last_arriving, last_slice = member == p.batch - 1, slice_ == p.hidden_slices - 1
+        last_arriving, last_slice = member == self.last_token, slice_ == p.hidden_slices - 1
+        token = self.positions.payload
+        ends_list = token.last | self.predicts | (member == p.step_tokens - 1)
         stored = Signal(range(max(p.layer_vectors, 2)))
         # `stored` counts the vectors of all sequences, `place` those of `sequence`.
         sequence, place = Signal(range(max(p.batch, 2))), Signal(range(max(p.vectors, 2)))
@@ -113,6 +135,11 @@ class StepControl(Unit):
         last_place = place == p.vectors - 1
         m.d.comb += self.vector_request.payload.eq(p.cache(self.layer, sequence))
         predicts = Signal(reset_less=True)
+        # A vector is a member if a token of the step is of its sequence.
+        uses, named = Signal(), Signal(p.step_tokens)
+        m.d.comb += uses.eq(vector.valid & (named.any() if p.batch > 1 else 1))
+        for number, own in enumerate(self.sequences):
+            m.d.comb += named[number].eq((own == sequence) & (number <= self.last_token))
 
         m.d.comb += [
             self.arrived.eq(p.hidden_slices),
@@ -125,26 +152,39 @@ class StepControl(Unit):
             with m.If(last_slice):
                 m.d.sync += member.eq(member + 1)
 
+        if p.step_tokens > 1:
+            # The vector may be that of a member, whose last slot was evicted in this step.
+            place_of_promoted = self.promoted_sequence * p.vectors + self.promoted.vector
+            with m.If(self.promoted.valid):
+                m.d.sync += self.listed.bit_select(place_of_promoted, 1).eq(0)
+
         with m.FSM():
-            # The registers of a token are written in every cycle until the token is transferred.
+            # The registers of a token are written in every cycle until the token is transferred,
+            # but not while the previous step has not finished.
             with m.State("TOKENS"):
                 m.d.comb += [
                     self.rests.eq(1),
                     self.arrived.eq(0),
                     self.positions.ready.eq(self.may_start),
-                    self.accepts.eq(self.positions.valid & self.positions.ready & last_arriving),
+                    self.accepts.eq(self.positions.valid & self.positions.ready & ends_list),
                 ]
-                m.d.sync += [
-                    # The arriving tokens' vectors follow all stored vectors.
-                    members[member].vector.eq(p.layer_vectors + member),
-                    members[member].position.eq(self.positions.payload),
-                    self.count.eq(p.batch),
-                    stored.eq(0),
-                    sequence.eq(0),
-                    predicts.eq(self.predicts),
-                ]
+                m.d.sync += [stored.eq(0), sequence.eq(0), predicts.eq(self.predicts)]
+                with m.If(self.may_start):
+                    m.d.sync += [
+                        # The arriving tokens' vectors follow all stored vectors.
+                        members[member].vector.eq(p.layer_vectors + member),
+                        members[member].position.eq(token.position),
+                        self.count.eq(member + 1),
+                    ]
+                    if p.batch > 1:
+                        number = Mux(token.sequence < p.batch, token.sequence, p.batch - 1)
+                        m.d.sync += Array(self.sequences)[member].eq(number)
+                # Other parts refer to the last token until the next step begins.
+                if p.step_tokens > 1:
+                    with m.If(self.accepts):
+                        m.d.sync += self.last_token.eq(member)
                 with m.If(self.positions.valid & self.positions.ready):
-                    m.d.sync += member.eq(Mux(last_arriving, 0, member + 1))
+                    m.d.sync += member.eq(Mux(ends_list, 0, member + 1))
                 with m.If(self.accepts):
                     m.next = "ARRIVING_INPUTS"
             with m.State("ARRIVING_INPUTS"):
@@ -171,10 +211,13 @@ class StepControl(Unit):
                     stored.eq(stored + 1),
                     place.eq(Mux(last_place, 0, place + 1)),
                     sequence.eq(sequence + last_place),
-                    member.eq(p.batch),
+                    # The inputs of recomputed tokens follow those of the arriving ones.
+                    member.eq(self.last_token + 1),
                 ]
+                if p.step_tokens > 1:
+                    m.d.sync += self.listed.bit_select(stored, 1).eq(uses)
                 m.next = "LOOK_UP"
-                with m.If(vector.valid):
+                with m.If(uses):
                     m.d.sync += [
                         members[self.count].vector.eq(stored),
                         members[self.count].position.eq(vector.position),
@@ -182,7 +225,7 @@ class StepControl(Unit):
                     ]
                 with m.If(stored == p.layer_vectors - 1):
                     m.next = "RECOMPUTED_INPUTS"
-                    with m.If((self.count == p.batch) & ~vector.valid):
+                    with m.If((self.count == self.last_token + 1) & ~uses):
                         m.d.sync += member.eq(0)
                         m.next = "ATTENTION"
             with m.State("RECOMPUTED_INPUTS"):

@@ -27,18 +27,18 @@ class StepProgress(Unit):
     -------
     start : In(1)
         A step begins: all counts become 0.
-    ended, last_sequence : In
+    ended, of_last_token : In
         As in `ResultRouter`.
     placed : In(1)
-        The arriving token receives its slot in a head.
+        An arriving token receives its slot in a head.
     weighted : In(1)
         The probabilities of a head are complete.
     multiplied : In(1)
-        A slice of the feed-forward block's products is complete for all sequences.
+        A slice of the feed-forward block's products is complete for all tokens.
     counts : Out
-        Heads with their `queries`, `keys`, `values`; heads of all sequences that are `placed`,
-        `weighted`, and `scored` by the arriving token; heads that have `attended` in all sequences;
-        slices that are `multiplied`.
+        Heads with their `queries`, `keys`, `values`; heads for all tokens that are `placed`,
+        `weighted`, and `scored` by their token; heads that have `attended` for all tokens; slices
+        that are `multiplied`.
     finished : Out(1)
         The results of the step are complete.
     """
@@ -53,7 +53,7 @@ class StepProgress(Unit):
             {
                 "start": In(1),
                 "ended": In(len(Operation)),
-                "last_sequence": In(1),
+                "of_last_token": In(1),
                 "placed": In(1),
                 "weighted": In(1),
                 "multiplied": In(1),
@@ -75,7 +75,7 @@ class StepProgress(Unit):
             (self.counts.placed, self.placed),
             (self.counts.weighted, self.weighted),
             (self.counts.scored, ended[Operation.OWN.value]),
-            (self.counts.attended, ended[Operation.ATTEND.value] & self.last_sequence),
+            (self.counts.attended, ended[Operation.ATTEND.value] & self.of_last_token),
             (self.counts.multiplied, self.multiplied),
             (outputs, ended[Operation.DOWN.value]),
         ):

@@ -14,7 +14,7 @@ from hdl.unit import Unit
 
 
 class StepState(Unit):
-    """Hold the layer, the slots in use before a step, and the placements of the arriving tokens.
+    """Hold the layer, and for each token its placements and the slots in use before them.
 
     **Latency** 0 cycles to `layer` and `cache`, 1 to all others. **Throughput** one step at a time.
 
@@ -29,10 +29,10 @@ class StepState(Unit):
         Layer and sequence of what is offered while no step is running.
     starts, ends : In(1)
         A step begins; it has ended, and so has the eviction controller's part of it.
-    turn : In
-        The sequence whose token the eviction controller places.
-    filled : In
-        Slots in use of each head, as in `EvictionController`.
+    turn, sequence : In
+        The token that the eviction controller places, and its sequence.
+    listed : In
+        As in `StepControl`.
     placement, placed : In
         A placement of the eviction controller; `placed` is 1 in the cycle of its transfer.
     busy : Out(1)
@@ -41,11 +41,11 @@ class StepState(Unit):
         Layer of the step, or the offered layer.
     cache : Out
         Number of the layer's and the current sequence's set of slots.
-    residents : Out
-        For each head of all sequences, the number of slots in use before the step.
     placements : Out
-        For each head of all sequences, the slot of the arriving token, and how its victim was
-        stored.
+        For each head and token, the token's slot, the number of slots in use before it, and whether
+        its victim is `recomputed` in this step.
+    residents : Out
+        The number of slots in use of each placement.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -57,20 +57,21 @@ class StepState(Unit):
                 "offered_sequence": In(max(p.sequence_bits, 1)),
                 "starts": In(1),
                 "ends": In(1),
-                "turn": In(max(p.sequence_bits, 1)),
-                "filled": In(data.ArrayLayout(count, p.eviction.cached_heads)),
+                "turn": In(p.token_shape),
+                "sequence": In(max(p.sequence_bits, 1)),
+                "listed": In(p.layer_vectors),
                 "placement": In(placement_layout(p.eviction)),
                 "placed": In(1),
                 "busy": Out(1),
                 "layer": Out(p.layer_bits),
                 "cache": Out(p.eviction.layer_bits),
-                "residents": Out(data.ArrayLayout(count, p.sequence_heads)),
-                "placements": Out(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
+                "residents": Out(data.ArrayLayout(count, p.token_heads)),
+                "placements": Out(data.ArrayLayout(p.placement_layout, p.token_heads)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Hold the layer and the slots in use at the start, and each head's placement."""
+        """Hold the layer, and the placement of each head and token."""
         m = Module()
         p = self.parameters
         # The paths from the layer extend into the slot table, hence the register.
@@ -82,30 +83,32 @@ class StepState(Unit):
         m.d.comb += [
             self.layer.eq(Mux(self.busy, held, self.offered_layer)),
             # The eviction controller treats every sequence of a layer as a layer of its own.
-            self.cache.eq(p.cache(self.layer, Mux(self.busy, self.turn, self.offered_sequence))),
+            self.cache.eq(
+                p.cache(self.layer, Mux(self.busy, self.sequence, self.offered_sequence))
+            ),
         ]
-        # Search and softmax refer to the slots before the step; counts may change during it.
-        with m.If(self.starts):
-            for n, count in enumerate(self.residents):
-                layers = Array(
-                    self.filled[n + first]
-                    for first in range(0, p.eviction.cached_heads, p.sequence_heads)
-                )
-                m.d.sync += count.eq(layers[self.layer] if p.layers > 1 else layers[0])
-
         placements = Array(
             Signal(p.placement_layout, name=f"placement_{n}", reset_less=True)
-            for n in range(p.sequence_heads)
+            for n in range(p.token_heads)
         )
-        m.d.comb += [port.eq(held) for port, held in zip(self.placements, placements, strict=True)]
-        record, evicted = (
-            placements[p.sequence_head(self.turn, self.placement.head)],
-            self.placement.evicted,
-        )
+        for number, record in enumerate(placements):
+            m.d.comb += [
+                self.placements[number].eq(record),
+                self.residents[number].eq(record.residents),
+            ]
+        item = p.token_head(self.turn, self.placement.head)
+        record, evicted = placements[item], self.placement.evicted
+        recomputed = self.placement.evicts & evicted.recomputed
+        if p.step_tokens > 1:
+            # The victim may have become popular in this step, in which it is not recomputed.
+            vector = self.sequence * p.vectors + evicted.vector
+            recomputed &= self.listed.bit_select(vector, 1)
         with m.If(self.placed):
             m.d.sync += [
+                # Slots fill in order: the first free one is the number of slots in use.
+                record.residents.eq(Mux(self.placement.evicts, p.slots, self.placement.slot)),
                 record.slot.eq(self.placement.slot),
-                record.recomputed.eq(self.placement.evicts & evicted.recomputed),
+                record.recomputed.eq(recomputed),
                 record.vector.eq(evicted.vector),
             ]
         return m

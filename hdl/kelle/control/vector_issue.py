@@ -60,14 +60,14 @@ class VectorIssue(Unit):
         Operations of the program; the unit waits slice by slice for operands that are incomplete.
     members : In
         Rows of the combined matrix, the arriving tokens first.
-    count : In
-        Number of rows of the combined matrix.
+    last_token, count : In
+        Index of the last arriving token, and number of rows of the combined matrix.
     inputs, queries, probabilities, contexts, products : In
         Writes of slices: of input vectors, of rotated queries, of probabilities, of the attention's
         outputs, and of the feed-forward block's intermediate vector. With activations of 8 bits the
         slices are rounded to nearest, ties to even, and saturate.
     arrived, renewed, attended, multiplied : In
-        Numbers of operands that are held for all sequences: slices of the attention block's input
+        Numbers of operands that are held for all tokens: slices of the attention block's input
         and of the feed-forward block's input, key/value heads' contexts, and slices of products.
     vectors : Out(stream)
         Vectors for the array, as in `MatrixUnit`.
@@ -77,10 +77,10 @@ class VectorIssue(Unit):
         p = self.parameters = parameters
         self.depths = {
             "inputs": p.members * p.hidden_slices,
-            "queries": p.batch * p.heads * p.head_slices,
-            "probabilities": p.batch * p.heads * (p.cache_tiles + 1),
-            "contexts": p.batch * p.hidden_slices,
-            "products": p.batch * p.intermediate_slices,
+            "queries": p.step_tokens * p.heads * p.head_slices,
+            "probabilities": p.step_tokens * p.heads * (p.cache_tiles + 1),
+            "contexts": p.step_tokens * p.hidden_slices,
+            "products": p.step_tokens * p.intermediate_slices,
         }
         super().__init__(
             {
@@ -88,6 +88,7 @@ class VectorIssue(Unit):
                 "operations": In(stream.Signature(p.operation_layout)),
                 "members": In(data.ArrayLayout(p.member_layout, p.members)),
                 "count": In(bits_for(p.members)),
+                "last_token": In(p.token_shape),
                 "arrived": In(bits_for(p.hidden_slices)),
                 "renewed": In(bits_for(p.hidden_slices)),
                 "attended": In(p.count_shape),
@@ -154,7 +155,7 @@ class VectorIssue(Unit):
             outer_last.eq(p.head_slices - 1),
             middle_last.eq(Mux(outside, p.hidden_slices - 1, p.head_slices - 1)),
             # Projections have the arriving tokens only; keys and values have all members.
-            inner_last.eq(Mux(outside, p.batch - 1, p.group_size - 1)),
+            inner_last.eq(Mux(outside, self.last_token, p.group_size - 1)),
         ]
         with m.Switch(operation):
             with m.Case(Operation.KEY, Operation.VALUE):
@@ -196,7 +197,7 @@ class VectorIssue(Unit):
         header = Signal(p.header_layout)
         m.d.comb += [
             header.operation.eq(operation),
-            header.sequence.eq(self.operations.payload.sequence),
+            header.token.eq(self.operations.payload.token),
             header.head.eq(head),
             header.part.eq(Mux(operation == Operation.OWN, p.cache_tiles, outer)),
             header.index.eq(Mux(attends, inner * p.head_slices + middle, inner)),
@@ -243,13 +244,13 @@ class VectorIssue(Unit):
         operation, head = self.operations.payload.operation, self.operations.payload.head
         part = Mux(operation == Operation.OWN, p.cache_tiles, place.outer)
         member = Array(self.members[i] for i in range(p.members))[place.inner]
-        query = p.sequence_head(self.operations.payload.sequence, head) * p.group_size + place.inner
+        query = p.token_head(self.operations.payload.token, head) * p.group_size + place.inner
         addresses = {
             "inputs": member.vector * p.hidden_slices + place.middle,
             "queries": query * p.head_slices + place.middle,
             "probabilities": query * (p.cache_tiles + 1) + part,
             "contexts": place.inner * p.hidden_slices + place.middle,
-            "products": place.middle * p.batch + place.inner,
+            "products": place.middle * p.step_tokens + place.inner,
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
         # Projections read inputs.

@@ -3,6 +3,8 @@
 Section 4.1 of the paper: a popular token is stored as its input vector x.
 """
 
+from itertools import pairwise
+
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -18,8 +20,9 @@ class VectorReader(Unit):
     The keys' side of the eDRAM has the first half of a vector, the values' side the second half.
     The last row of a side may be used in part.
 
-    **Latency** 2 cycles from a vector to its first slice. **Throughput** 2 cycles per row of the
-    eDRAM, and 1 per slice; during the slices the eDRAM may refresh.
+    **Latency** `read_cycles` of the eDRAM, and 1 cycle, from a vector to its first slice.
+    **Throughput** as many cycles per row of the eDRAM, and 1 per slice; during the slices the eDRAM
+    may refresh.
 
     Parameters
     ----------
@@ -37,7 +40,7 @@ class VectorReader(Unit):
     keys_read, values_read : Out(stream)
         Addresses of the eDRAM.
     keys, values : In
-        Rows read, in the cycle after the address.
+        Rows read, `read_cycles` after the address.
     """
 
     def __init__(self, *, parameters: KelleParameters) -> None:
@@ -65,6 +68,7 @@ class VectorReader(Unit):
         part = Signal(range(max(p.row_slices, 2)))  # Slice of the held row.
         row = Signal(data.ArrayLayout(p.slice_layout, p.row_slices), reset_less=True)
         half_ends = delivered == half - 1
+        waits = [*(f"WAIT_{cycle}" for cycle in range(1, edram.read_cycles)), "HOLD"]
         m.d.comb += self.slices.payload.eq(
             Array(row[i].as_value() for i in range(p.row_slices))[part]
         )
@@ -75,7 +79,11 @@ class VectorReader(Unit):
                 with m.If(
                     self.vectors.valid & Mux(side, self.values_read.ready, self.keys_read.ready)
                 ):
-                    m.next = "HOLD"
+                    m.next = waits[0]
+            # The eDRAM's access may take several cycles.
+            for wait, following in pairwise(waits):
+                with m.State(wait):
+                    m.next = following
             # The row is valid for one cycle, because a refresh may follow it.
             with m.State("HOLD"):
                 keys, values = (channels_of(edram, getattr(self, name)) for name in SIDES)

@@ -15,7 +15,7 @@ from hdl.unit import Unit
 class VectorRequests(Unit):
     """Pass requests to the host, and count the rows that it has not yet written.
 
-    A sequence may request a vector while another sequence's rows are outstanding.
+    A token may lead to a request while the rows of an earlier token's request are outstanding.
 
     **Latency** 0 cycles from a request to the host, 1 to `pending`. **Throughput** one request and
     one row per cycle.
@@ -56,7 +56,7 @@ class VectorRequests(Unit):
         m = Module()
         p, stores, promoted = self.parameters, self.vector_stores, self.promoted
         vector_rows = p.memory.edram.vector_entries * p.memory.edram.entry_words
-        rows = Signal(bits_for(p.batch * vector_rows))
+        rows = Signal(bits_for(p.step_tokens * vector_rows))
         m.d.comb += [
             stores.valid.eq(promoted.valid),
             promoted.ready.eq(stores.ready),

@@ -16,8 +16,8 @@ from hdl.unit import Unit
 class WavefrontHeaders(Unit):
     """Announce the array's next result to the eviction controller if it is a score.
 
-    Scores of cached tokens belong to their tile; the arriving token's own score updates only the
-    row of its slot.
+    Scores of cached tokens belong to their tile; an arriving token's own score updates only the row
+    of its slot.
 
     **Latency** 0 cycles. **Throughput** one header per cycle.
 
@@ -41,7 +41,7 @@ class WavefrontHeaders(Unit):
         super().__init__(
             {
                 "coming": In(p.array.coming_layout),
-                "placements": In(data.ArrayLayout(p.placement_layout, p.sequence_heads)),
+                "placements": In(data.ArrayLayout(p.placement_layout, p.token_heads)),
                 "wavefronts": Out(stream.Signature(wavefront_layout(p.eviction))),
             }
         )
@@ -53,7 +53,7 @@ class WavefrontHeaders(Unit):
         header = data.View(p.header_layout, self.coming.user)
         scores = header.operation == Operation.SCORE
         own = header.operation == Operation.OWN
-        slot = Array(self.placements)[p.sequence_head(header.sequence, header.head)].slot
+        slot = Array(self.placements)[p.token_head(header.token, header.head)].slot
         wavefront = self.wavefronts.payload
         # The last query head of a group completes a token's score.
         compare = header.index == p.group_size - 1

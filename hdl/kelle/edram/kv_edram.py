@@ -12,8 +12,10 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import ceil_log2
 
+from hdl.arith.delay_line import delay_line
+from hdl.kelle.edram.edram_bank import LONGEST_ACCESS, EdramBank
 from hdl.memory.memory import Memory
-from hdl.parameters import Parameters, PowerOfTwo, Range, parameter_object, require
+from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
 from hdl.unit import Unit
 
 SIDES = ("keys", "values")
@@ -21,6 +23,9 @@ SIDES = ("keys", "values")
 
 HALVES = ("msb", "lsb")
 """The banks of bits 15 to 8, and those of bits 7 to 0."""
+
+PS_TIMES_MHZ = 1_000_000
+"""Picoseconds of a cycle, times its clock in MHz."""
 
 
 @parameter_object
@@ -50,6 +55,10 @@ class KvEdramParameters(Parameters):
         Elements of an input vector; even.
     vectors : int
         Maximum number of stored input vectors, for recomputed tokens.
+    access_ps : int
+        Time of an access to a bank; the paper has 1.9 ns (Table 1).
+    clock_mhz : int
+        Clock of the unit, from which the cycles of an access follow.
 
     Raises
     ------
@@ -65,6 +74,8 @@ class KvEdramParameters(Parameters):
     kv_heads: Annotated[int, Range(1, 2048, "heads")] = 32
     vector_size: Annotated[int, Range(2, 32768, "elements")] = 4096
     vectors: Annotated[int, Range(0, 32768, "vectors")] = 16
+    access_ps: Annotated[int, Range(1, 100_000, "ps")] = option(default=1900)
+    clock_mhz: Annotated[int, Range(1, 10_000, "MHz")] = option(default=1000)
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -82,6 +93,14 @@ class KvEdramParameters(Parameters):
             f"{needed}",
             self.words,
         )
+        longest = LONGEST_ACCESS * PS_TIMES_MHZ // self.clock_mhz
+        rule = f"access_ps must be at most {longest}, {LONGEST_ACCESS} cycles at {self.clock_mhz}"
+        require(self.read_cycles <= LONGEST_ACCESS, f"{rule} MHz", self.access_ps)
+
+    @property
+    def read_cycles(self) -> int:
+        """Cycles from the transfer of an address to its row: whole cycles of an access."""
+        return -(-self.access_ps * self.clock_mhz // PS_TIMES_MHZ)
 
     @property
     def row_channels(self) -> int:
@@ -150,14 +169,17 @@ class KvEdram(Unit):
     """Read and write rows of keys and values, and refresh words while the banks are idle.
 
     The keys' side and the values' side have a read and a write port each. A refresh of one half
-    reads a word of all banks of that half on both sides, and writes it back in the next cycle. A
+    reads a word of all banks of that half on both sides, and writes it back when it is read. A
     refresh is granted if no port has a request, or if it is urgent; reads and writes then wait. A
-    write also waits in the cycle of a write-back, so that a refresh never reverts a write.
+    write also waits from the cycle after a refresh to its write-back, so that a refresh never
+    reverts a write.
 
-    **Swap point**: each bank is one `hdl.memory.memory.Memory`, an emitted module of its own.
+    **Swap point**: each bank is one `EdramBank`, or with `read_cycles` of 1 one
+    `hdl.memory.memory.Memory`: an emitted module of its own.
 
-    **Latency** a row is valid in the cycle after its address is transferred. **Throughput** one
-    read and one write per cycle and side, or one refreshed word per cycle and half.
+    **Latency** a row is valid `read_cycles` after its address is transferred. It is the row before
+    a write of the cycle before that, and after all earlier writes. **Throughput** one read and one
+    write per cycle and side, or one refreshed word per cycle and half.
 
     Parameters
     ----------
@@ -172,7 +194,7 @@ class KvEdram(Unit):
         The row read, valid for the cycle in which `keys_valid` or `values_valid` is 1; there is no
         back-pressure.
     keys_valid, values_valid : Out(1)
-        An address was transferred in the previous cycle.
+        An address was transferred `read_cycles` earlier.
     keys_write, values_write : In(stream)
         Addresses and rows to write.
     msb, lsb : In(stream)
@@ -211,19 +233,19 @@ class KvEdram(Unit):
 
         # An urgent refresh of either half stops reads and writes of both sides.
         preempts = Signal()
-        wrote_back = {half: Signal(name=f"{half}_writes_back") for half in HALVES}
-        returns_to = {
-            half: Signal(p.address_bits, name=f"{half}_returns_to", reset_less=True)
-            for half in HALVES
-        }
-        # A refresh is a read, and a write of the same word in the next cycle.
+        # A refresh is a read, and a write of the same word when it is read.
+        reads_back: dict[str, Value] = {}
+        writes_back: dict[str, Value] = {}
+        returns_to: dict[str, Value] = {}
         for half, refresh in refreshes.items():
             urgent = getattr(self, f"{half}_urgent")
             m.d.comb += refresh.ready.eq(urgent | ~requested)
-            m.d.sync += [
-                wrote_back[half].eq(refresh.valid & refresh.ready),
-                returns_to[half].eq(refresh.payload),
-            ]
+            takes = Signal(name=f"{half}_takes")
+            m.d.comb += takes.eq(refresh.valid & refresh.ready)
+            steps = delay_line(m, takes, p.read_cycles, name=f"{half}_refresh", reset=True)
+            places = delay_line(m, refresh.payload, p.read_cycles, name=f"{half}_returns_to")
+            reads_back[half] = Cat(*steps[1:]).any()
+            writes_back[half], returns_to[half] = steps[-1], places[-1]
         m.d.comb += preempts.eq(
             Cat(r.valid & getattr(self, f"{half}_urgent") for half, r in refreshes.items()).any()
         )
@@ -233,15 +255,16 @@ class KvEdram(Unit):
             takes = Signal(name=f"{side}_takes")
             m.d.comb += [
                 read.ready.eq(~preempts),
-                write.ready.eq(~preempts & ~Cat(*wrote_back.values()).any()),
+                write.ready.eq(~preempts & ~Cat(*reads_back.values()).any()),
                 takes.eq(read.valid & read.ready),
             ]
-            m.d.sync += getattr(self, f"{side}_valid").eq(takes)
+            valid = delay_line(m, takes, p.read_cycles, name=f"{side}_read", reset=True)[-1]
+            m.d.comb += getattr(self, f"{side}_valid").eq(valid)
             # A refresh takes a word of every bank of its half, on both sides.
             for number, half in enumerate(HALVES):
-                refresh, returns = refreshes[half], wrote_back[half]
+                refresh, returns = refreshes[half], writes_back[half]
                 for b in range(p.banks):
-                    bank = Memory(depth=p.words, width=8 * p.word_bytes)
+                    bank = self._bank()
                     m.submodules[f"{side}_{half}_{b}"] = bank
                     # A read and a refresh are never granted together; a write waits for a
                     # write-back.
@@ -258,3 +281,11 @@ class KvEdram(Unit):
                         ),
                     ]
         return m
+
+    def _bank(self) -> Memory | EdramBank:
+        """Return a bank whose reads take `read_cycles`."""
+        p = self.parameters
+        depth, width = p.words, 8 * p.word_bytes
+        if p.read_cycles == 1:
+            return Memory(depth=depth, width=width)
+        return EdramBank(depth=depth, width=width, cycles=p.read_cycles)

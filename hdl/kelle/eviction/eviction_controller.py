@@ -7,7 +7,7 @@ popular tokens, whose input vectors are stored instead of their keys and values.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Const, Module, Mux, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -61,7 +61,8 @@ class EvictionController(Unit):
     decision is made once.
 
     **Latency** the evictor starts a wavefront 1 cycle after the transfer; a placement is valid 3
-    cycles after the evictor's victim. **Throughput** one wavefront per cycle, but wavefronts with
+    cycles after the evictor's victim; a prefilled token of another head than the one before is
+    taken after 2 cycles. **Throughput** one wavefront per cycle, but wavefronts with
     `compare` at least `rows` cycles apart.
 
     **Numerics** as `SystolicEvictor`; the exported scores are those of `HeadScores`.
@@ -78,7 +79,8 @@ class EvictionController(Unit):
     clears : In(stream)
         Number of a layer whose text ends: when `layer` selects it, all of its slots and stored
         vectors become free. The transfer is at the end of this work, which takes a cycle per token
-        and head, and `vector_entries` cycles per stored vector. No search may be in flight.
+        and head, two per head, and `vector_entries` cycles per stored vector. No search may be in
+        flight.
     prefill : In(stream)
         Tokens that the prefill keeps: head, position, importance, and whether they are recomputed.
         The last token of a head is the youngest.
@@ -158,7 +160,6 @@ class EvictionController(Unit):
         m.submodules.window = window = RecentWindow(parameters=p)
         m.submodules.victims = victims = HeadVictims(parameters=p)
         m.submodules.assigner = assigner = SlotAssigner(parameters=p)
-        ready = self._connect_vectors(m, table, window, assigner)
 
         connect_streams(m, self.wavefronts, issue.wavefronts)
         connect_streams(m, issue.evictor_wavefronts, evictor.wavefronts)
@@ -171,31 +172,44 @@ class EvictionController(Unit):
         connect_streams(m, assigner.placements, self.placements)
         connect_streams(m, assigner.values, self.values)
         steps = self.positions.valid & self.positions.ready
+        # A register, because the number of a head is derived from the layer's. Nothing begins in
+        # the cycle in which it follows.
+        layer: Value = self.layer
+        follows: Value = Const(1)
+        if p.layers > 1:
+            layer = Signal(p.layer_bits, name="held_layer")
+            follows = layer == self.layer
+            m.d.sync += layer.eq(self.layer)
+        ready = self._connect_vectors(m, table, window, assigner, layer)
         m.d.comb += [
             issue.stepping.eq(assigner.stepping),
             # With `evict_before`, the search of a step marks the slots of the token that became
             # popular in the same step, so that it waits for this decision.
-            issue.enable.eq(self.scores.ready & (ready.decided if p.evict_before else 1)),
+            issue.enable.eq(self.scores.ready & (ready.decided & follows if p.evict_before else 1)),
             issue.filled.eq(assigner.filled),
             issue.halve.eq(victims.halve),
-            issue.layer.eq(self.layer),
+            issue.layer.eq(layer),
             self.started.eq(issue.strobe),
             # A prefill's last token is the youngest.
             window.moves.eq(steps | assigner.prefilled),
             window.position.eq(
-                Mux(steps, self.positions.payload, self.prefill.payload.token.position)
+                Mux(
+                    self.positions.valid,
+                    self.positions.payload,
+                    self.prefill.payload.token.position,
+                )
             ),
-            victims.layer.eq(self.layer),
+            victims.layer.eq(layer),
             victims.searched.eq(issue.idle),
             victims.head.eq(assigner.cached_head),
             victims.forgets.eq(assigner.forgets),
-            assigner.layer.eq(self.layer),
+            assigner.layer.eq(layer),
             assigner.now.eq(window.now),
             assigner.may_load.eq(issue.idle & self.scores.ready),
             assigner.may_place.eq(ready.idle),
             # A search for the next victims still needs the window of the previous step.
             assigner.may_step.eq(
-                ready.idle & ready.current & (issue.idle if p.evict_before else 1)
+                ready.idle & ready.current & follows & (issue.idle if p.evict_before else 1)
             ),
             self.lookup_response.eq(table.tokens),
             self.filled.eq(assigner.filled),
@@ -255,7 +269,12 @@ class EvictionController(Unit):
             m.d.comb += [self.scores.valid.eq(1), self.scores.payload.eq(freed.payload)]
 
     def _connect_vectors(
-        self, m: Module, table: SlotTable, window: RecentWindow, assigner: SlotAssigner
+        self,
+        m: Module,
+        table: SlotTable,
+        window: RecentWindow,
+        assigner: SlotAssigner,
+        layer: Value,
     ) -> Ready:
         """Decide on popular tokens; return what the next tokens and searches wait for."""
         p = self.parameters
@@ -272,7 +291,7 @@ class EvictionController(Unit):
             judge.ends.eq(table.searched),
             judge.head.eq(table.searched_head),
             vectors.important.eq(judge.important),
-            vectors.layer.eq(self.layer),
+            vectors.layer.eq(layer),
             vectors.now.eq(window.now),
             vectors.outcome_valid.eq(assigner.arrives),
             vectors.outcome.head.eq(assigner.head),

@@ -205,7 +205,11 @@ class EvictionParameters(Parameters):
 
     @property
     def pass_layout(self) -> data.StructLayout:
-        """Header of a wavefront in the slot table."""
+        """Header of a wavefront in the slot table.
+
+        `holds` and `arrives` are those of the row that the wavefront is at, derived one row before
+        it: the slot holds a token; it receives the arriving token.
+        """
         return data.StructLayout(
             {
                 "address": self.address_bits,
@@ -213,6 +217,8 @@ class EvictionParameters(Parameters):
                 "resident": bits_for(self.evictor.rows),
                 "row": self.evictor.row_bits,
                 "fresh": 1,
+                "holds": 1,
+                "arrives": 1,
                 "alone": 1,
                 "compare": 1,
                 "last": 1,

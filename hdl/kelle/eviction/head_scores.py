@@ -6,11 +6,12 @@ has its own mean, so that a common threshold would divide heads instead of token
 scores are therefore centred at the head's median.
 """
 
-from amaranth.hdl import Module, Mux, Shape, Signal, signed
+from amaranth.hdl import Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Member, Out
 from amaranth.utils import bits_for, ceil_log2
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.memory.memory import Memory
 from hdl.unit import Unit
@@ -43,8 +44,9 @@ class HeadScores(Unit):
     A score that belongs to no search is the highest: that of a prefilled or of an arriving token,
     until the first search that contains the token.
 
-    **Latency** `score` is valid in the cycle of `exported`; a search's statistics are in use in the
-    next search of its head. **Throughput** one importance per cycle, also from search to search.
+    **Latency** 1 cycle from `exported` to `score`; 4 cycles from the end of a search to the state
+    that the next search of its head uses. **Throughput** one importance per cycle, also from search
+    to search.
 
     **Numerics** exact integers: ``(importance - centre) >> shift``, saturated to `score_bits`, in
     offset binary. The scores cover half of the spread to both sides. In a head with fewer tokens
@@ -68,7 +70,7 @@ class HeadScores(Unit):
         While `forgets` is 1: the slots of the head `forgotten` become empty, so that its next
         search has the centre 0.
     score : Out
-        The coarse score of `exported`.
+        The coarse score of the importance `exported` in the previous cycle.
     start_lookup, start_head : In
         With `centred`: look up the centre of a head of all layers.
     start : Out
@@ -116,11 +118,20 @@ class HeadScores(Unit):
 
         if p.centred:
             self._keep_start(m, head, state, reads)
-        distance = self._score(m, state)
-        ended = Signal()
-        learned = self._learn(m, state, distance, ended)
-        written = Signal.like(head)
-        m.d.sync += [ended.eq(self.ends), written.eq(head)]
+        # The memory's output passes one subtraction; score and statistics follow in the next cycle.
+        distance = Signal(signed(p.evictor.score_width + 1))
+        shift = Signal.like(state.shift)
+        valid, searched = Signal(), Signal()
+        m.d.sync += [
+            distance.eq(self.exported.importance - state.centre),
+            shift.eq(state.shift),
+            valid.eq(self.exported.valid),
+            searched.eq(self.exported.searched),
+        ]
+        self._score(m, distance, shift, searched)
+        ends = delay_line(m, self.ends, 3, name="ended", reset=True)
+        learned = self._learn(m, state, distance, valid & searched, ends[2])
+        ended, written = ends[3], delay_line(m, head, 3, name="written")[3]
         m.d.comb += [
             states.write_enable.eq(ended),
             states.write_address.eq(written),
@@ -151,50 +162,49 @@ class HeadScores(Unit):
             self.start.eq(starts.read_data),
         ]
 
-    def _score(self, m: Module, state: data.View) -> Signal:
-        """Assign the coarse score; return the importance's signed distance from the centre."""
+    def _score(self, m: Module, distance: Signal, shift: Signal, searched: Signal) -> None:
+        """Assign the coarse score of an importance by its signed distance from the centre."""
         p = self.parameters
         half = 1 << p.score_bits - 1
-        distance = Signal(signed(p.evictor.score_width + 1))
         scaled = Signal.like(distance)
-        m.d.comb += [
-            distance.eq(self.exported.importance - state.centre),
-            scaled.eq(distance >> state.shift),
-            self.score.eq(2 * half - 1),
-        ]
-        with m.If(self.exported.searched):
+        m.d.comb += [scaled.eq(distance >> shift), self.score.eq(2 * half - 1)]
+        with m.If(searched):
             clipped = Mux(scaled >= half, half - 1, Mux(scaled < -half, -half, scaled))
             m.d.comb += self.score.eq(clipped + half)
-        return distance
 
-    def _learn(self, m: Module, state: data.View, distance: Signal, ended: Signal) -> data.View:
-        """Return the state after a search, in the cycle after its end."""
+    def _learn(
+        self, m: Module, state: data.View, distance: Signal, counts: Value, ended: Value
+    ) -> data.View:
+        """Return the state after a search, in the cycle after `ended`.
+
+        `ended` is 1 in the cycle after the last distance, in which the sums are complete.
+        """
         p = self.parameters
         width, slot_bits = p.evictor.score_width, ceil_log2(p.evictor.slots)
-        counts = self.exported.valid & self.exported.searched
         above = counts & ~distance[-1]
         # A negative distance counts less 1, so that its bits are only inverted.
         folded = (distance ^ distance[-1].replicate(width + 1))[:width]
         total = Signal(width + bits_for(p.evictor.slots))
         # Importances at the centre or above, less those below.
         balance = Signal(signed(bits_for(p.evictor.slots) + 1))
-        # The next search may start in the cycle after the end.
-        centre = Signal(signed(width))
         m.d.sync += [
             total.eq(Mux(ended, 0, total) + Mux(counts, folded, 0)),
             balance.eq(Mux(ended, 0, balance) + Mux(above, 1, Mux(counts, -1, 0))),
-            centre.eq(state.centre),
         ]
 
         # Bits of the mean distance: those of the sum, less those of the largest count.
-        spread = Signal(range(width + 2))
+        bits, spread = Signal(range(width + 2)), Signal(range(width + 2))
         # The last assignment has priority: that of the highest bit that is set.
         for bit in range(slot_bits, len(total)):
             with m.If(total[bit]):
-                m.d.comb += spread.eq(bit + 1 - slot_bits)
+                m.d.comb += bits.eq(bit + 1 - slot_bits)
+        # The next search may start in the cycle after the end.
+        kept = Signal.like(balance)
+        m.d.sync += [spread.eq(bits), kept.eq(balance)]
+        centre = delay_line(m, state.centre, 3, name="centre")[3]
         moved = Signal(signed(width + 2))
         largest = (1 << width - 1) - 1
-        m.d.comb += moved.eq(centre + ((balance << spread) >> (slot_bits + 1)))
+        m.d.comb += moved.eq(centre + ((kept << spread) >> (slot_bits + 1)))
         learned = Signal(self.state_layout)
         m.d.comb += [
             learned.centre.eq(

@@ -19,7 +19,7 @@ class ImportanceJudge(Unit):
     One score per cycle arrives while the head's search passes its slots, so that the mean needs one
     adder per layer and none per row. The leaving token is one of the evictable tokens.
 
-    **Latency** 1 cycle from a search's last score to `important`. **Throughput** one score per
+    **Latency** 2 cycles from a search's last score to `important`. **Throughput** one score per
     cycle, also from search to search.
 
     **Numerics** exact: the token's score times the count is compared with the sum.
@@ -74,13 +74,19 @@ class ImportanceJudge(Unit):
         ]
         with m.If(leaves):
             m.d.sync += own.eq(self.score)
-        verdict = found & (own * count >= total)
+        # A register after the product and the comparison, because the count of heads follows.
+        verdict, decided, decided_head = Signal(), Signal(), Signal.like(judged_head)
+        m.d.sync += [
+            verdict.eq(found & (own * count >= total)),
+            decided.eq(judges),
+            decided_head.eq(judged_head),
+        ]
 
         # A placement may follow its search immediately, so the result is also forwarded.
         kept = Array(Signal(name=f"important_{head}") for head in range(p.kv_heads))
-        with m.If(judges):
-            m.d.sync += kept[judged_head].eq(verdict)
+        with m.If(decided):
+            m.d.sync += kept[decided_head].eq(verdict)
         for head in range(p.kv_heads):
-            now = judges & (judged_head == head)
+            now = decided & (decided_head == head)
             m.d.comb += self.important[head].eq(Mux(now, verdict, kept[head]))
         return m

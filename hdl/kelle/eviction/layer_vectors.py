@@ -3,10 +3,11 @@
 Section 4.1 of the paper: a token is recomputed in a layer if most heads of the layer keep it.
 """
 
-from amaranth.hdl import Module, Mux, Shape, Signal
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters, vector_layout
 from hdl.kelle.eviction.recomputed_vectors import (
     RecomputedVectors,
@@ -17,6 +18,9 @@ from hdl.memory.memory import Memory
 from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
+OUTCOME_DELAY = 2
+"""Cycles from a placement's outcome to the registers."""
+
 
 class LayerVectors(Unit):
     """One `RecomputedVectors`, which holds the record of one layer; a memory holds the others.
@@ -24,9 +28,9 @@ class LayerVectors(Unit):
     When `layer` selects another layer while the unit is idle, the record in the registers is
     written to the memory, and that of the selected layer is read.
 
-    **Latency** as `RecomputedVectors`, and 2 cycles from another layer to its record; 1 cycle from
-    a request to its response. **Throughput** one outcome, or one prefilled token that is
-    recomputed, per two cycles; one request per cycle.
+    **Latency** as `RecomputedVectors`, and `OUTCOME_DELAY` for an outcome; 2 cycles from another
+    layer to its record; 1 cycle from a request to its response. **Throughput** one outcome, or one
+    prefilled token that is recomputed, per two cycles; one request per cycle.
 
     Parameters
     ----------
@@ -66,17 +70,22 @@ class LayerVectors(Unit):
         m = Module()
         p = self.parameters
         m.submodules.vectors = own = RecomputedVectors(parameters=p)
-        inputs = ("now", "outcome", "outcome_valid", "important", "prefilled", "prefilled_valid")
-        m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in (*inputs, "clear")]
+        inputs = ("now", "important", "prefilled", "prefilled_valid", "clear")
+        m.d.comb += [getattr(own, name).eq(getattr(self, name)) for name in inputs]
+        # Registers after the choice of the evicted token's record. The verdict on the leaving token
+        # is known in the cycle of the second one.
+        outcomes = delay_line(m, self.outcome, OUTCOME_DELAY, name="outcome")
+        valid = delay_line(m, self.outcome_valid, OUTCOME_DELAY, name="outcome_valid", reset=True)
+        m.d.comb += [own.outcome.eq(outcomes[-1]), own.outcome_valid.eq(valid[-1])]
         connect_streams(m, own.vector_stores, self.vector_stores)
         connect_streams(m, own.scores, self.scores)
         # The paths from `idle` extend into the evictor's rows, hence the register. An input of this
         # cycle may make the registers busy in the next one.
-        comes = self.outcome_valid | (self.prefilled_valid & self.prefilled.token.recomputed)
+        comes = Cat(*valid).any() | (self.prefilled_valid & self.prefilled.token.recomputed)
         comes |= self.clear
         rests = Signal()
         m.d.comb += [
-            self.decides.eq(own.decides),
+            self.decides.eq(own.decides | Cat(*valid[1:]).any()),
             self.promoted.eq(own.promoted),
             rests.eq(own.idle & ~comes),
         ]
@@ -84,7 +93,7 @@ class LayerVectors(Unit):
         record = Signal(record_layout(p))
         m.d.comb += record.eq(own.record)
         if p.layers > 1:
-            shown = self._exchange(m, own, rests)
+            shown = self._exchange(m, own)
             m.d.comb += record.eq(shown)
         else:
             m.d.comb += [self.current.eq(1), self.vector_request.ready.eq(1)]
@@ -95,7 +104,7 @@ class LayerVectors(Unit):
             ]
         return m
 
-    def _exchange(self, m: Module, own: RecomputedVectors, idle: Signal) -> data.View:
+    def _exchange(self, m: Module, own: RecomputedVectors) -> data.View:
         """Load the current layer's record, and look others up; return the latest lookup's."""
         p = self.parameters
         layout = record_layout(p)
@@ -107,7 +116,8 @@ class LayerVectors(Unit):
         asked, is_known = Signal(p.layer_bits), Signal()
         m.d.comb += [
             self.current.eq((self.layer == held) & ~loads),
-            exchanges.eq((self.layer != held) & ~loads & idle),
+            # Nothing arrives for a layer whose record is not in the registers.
+            exchanges.eq((self.layer != held) & ~loads & self.idle),
             self.vector_request.ready.eq(~exchanges),
             records.write_enable.eq(exchanges),
             records.write_address.eq(held),

@@ -4,6 +4,8 @@ Sections 4.1 and 5.3. Slots fill in order: an arriving token takes the first fre
 the slot of the head's victim. Only the end of a text frees slots, all of its layer.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
@@ -24,6 +26,16 @@ WAITING_VALUES = 4
 """Heads whose values can wait until the attention has used the victim's value."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Head of the offered prefilled token among those of all layers."""
+
+    may_change: Signal  # No step is running, and no text ends.
+    known: Signal  # The head and its count are those of the offered token.
+    head: Signal
+    count: Signal
+
+
 class SlotAssigner(Unit):
     """Write each token into its slot, and report the slot and the token that it evicts.
 
@@ -31,7 +43,7 @@ class SlotAssigner(Unit):
     of the layer, in ascending order.
 
     **Latency** 3 cycles from a victim to its placement. **Throughput** one prefilled token per
-    cycle; one head per 4 cycles.
+    cycle, and two cycles more for the first one of a head; one head per 5 cycles.
 
     Parameters
     ----------
@@ -124,13 +136,13 @@ class SlotAssigner(Unit):
         m = Module()
         p = self.parameters
         row_bits, victim = p.evictor.row_bits, self.victims.payload
-        # A count per head identifies the slots in use.
-        filled = Array(self.filled)
-        count, full = filled[self.cached_head], Signal()
+        # A count per head identifies the slots in use. That of the current head is in a register,
+        # because the choice among all heads takes most of a cycle.
+        count, full = Signal(bits_for(p.evictor.slots), reset_less=True), Signal()
         slot = Signal(p.evictor.index_width, reset_less=True)
         row = slot[:row_bits]
         address = self.cached_head * p.tiles + slot[row_bits:]
-        offers = Signal()
+        offers, frees = Signal(), Signal()
         offered = Signal(placement_layout(p), reset_less=True)
         m.d.comb += [
             full.eq(count == p.evictor.slots),
@@ -138,7 +150,9 @@ class SlotAssigner(Unit):
             self.evicted.eq(Array(self.tokens_held)[row]),
             self.stepping.eq(1),
             self.freed.payload.entry.eq(self.cached_head * p.evictor.slots + (count - 1)),
+            frees.eq(self.freed.valid & self.freed.ready),
         ]
+        kept = self._kept_head(m)
 
         with m.FSM() as fsm:
             with m.State("REST"):
@@ -146,16 +160,21 @@ class SlotAssigner(Unit):
                 ends = self.clears.valid & (self.clears.payload == self.layer)
                 m.d.comb += [
                     self.stepping.eq(0),
+                    kept.may_change.eq(1),
                     self.positions.ready.eq(self.may_step & ~ends),
-                    self.prefill.ready.eq(self.may_step & self.may_load & ~ends),
+                    self.prefill.ready.eq(self.may_step & self.may_load & ~ends & kept.known),
                 ]
                 with m.If(self.positions.valid & self.positions.ready):
-                    m.next = "CHOOSE"
+                    m.next = "COUNT"
                 with m.If(ends & self.may_step & self.may_load):
-                    m.next = "FREE"
+                    m.next = "FREE_HEAD"
                 m.d.sync += self.cached_head.eq(p.cached_head(self.layer, self.head))
             # The last slots of a head become free first, so that the count stays that of the slots
             # in use.
+            with m.State("FREE_HEAD"):
+                m.d.comb += self.stepping.eq(0)
+                m.d.sync += count.eq(Array(self.filled)[self.cached_head])
+                m.next = "FREE"
             with m.State("FREE"):
                 m.d.comb += [
                     self.stepping.eq(0),
@@ -163,19 +182,23 @@ class SlotAssigner(Unit):
                     self.forgets.eq(count == 0),
                     self.frees_vectors.eq(self.forgets & self.last_head),
                 ]
-                with m.If(self.freed.valid & self.freed.ready):
+                with m.If(frees):
                     m.d.sync += count.eq(count - 1)
                 with m.If(self.forgets):
                     m.d.sync += [
                         self.head.eq(Mux(self.last_head, 0, self.head + 1)),
                         self.cached_head.eq(self.cached_head + 1),
                     ]
+                    m.next = "FREE_HEAD"
                     with m.If(self.last_head):
                         m.next = "FREE_VECTORS"
             with m.State("FREE_VECTORS"):
                 m.d.comb += [self.stepping.eq(0), self.clears.ready.eq(self.may_step)]
                 with m.If(self.clears.ready):
                     m.next = "REST"
+            with m.State("COUNT"):
+                m.d.sync += count.eq(Array(self.filled)[self.cached_head])
+                m.next = "CHOOSE"
             # The head's search is complete: take the victim's slot, or the first free one.
             with m.State("CHOOSE"):
                 m.d.comb += self.victims.ready.eq(1)
@@ -198,8 +221,6 @@ class SlotAssigner(Unit):
                         offered.evicts.eq(self.evicts),
                         offered.evicted.eq(self.evicted),
                     ]
-                    with m.If(~self.evicts):
-                        m.d.sync += count.eq(count + 1)
                     m.next = "REPORT"
             # The next head begins when the placement is transferred.
             with m.State("REPORT"):
@@ -209,32 +230,38 @@ class SlotAssigner(Unit):
                         self.head.eq(Mux(self.last_head, 0, self.head + 1)),
                         self.cached_head.eq(self.cached_head + 1),
                     ]
-                    m.next = "CHOOSE"
+                    m.next = "COUNT"
                     with m.If(self.last_head):
                         m.next = "REST"
 
         # Both kinds of tokens share the table's write port, and never in the same cycle.
-        kept = self.prefill.payload
-        kept_head = p.cached_head(self.layer, kept.head)
-        kept_count = filled[kept_head]
+        token = self.prefill.payload
         m.d.comb += [
             self.prefilled.eq(self.prefill.valid & self.prefill.ready),
             self.place.eq(self.prefilled | self.arrives),
             self.place_row.eq(row),
             self.placing.prefill.eq(self.prefilled),
             self.placing.importance.eq(
-                Mux(self.prefilled, kept.importance, self.start) if p.centred else kept.importance
+                Mux(self.prefilled, token.importance, self.start) if p.centred else token.importance
             ),
             self.placing.address.eq(address),
             self.placing.token.position.eq(self.now),
         ]
-        with m.If(self.prefilled):
+        with m.If(kept.may_change):
             m.d.comb += [
-                self.place_row.eq(kept_count),
-                self.placing.address.eq(kept_head * p.tiles + (kept_count >> row_bits)),
-                self.placing.token.eq(kept.token),
+                self.place_row.eq(kept.count),
+                self.placing.address.eq(kept.head * p.tiles + (kept.count >> row_bits)),
+                self.placing.token.eq(token.token),
             ]
-            m.d.sync += kept_count.eq(kept_count + 1)
+        # A token, whether prefilled or arriving, adds one to its head's count, unless it evicts.
+        changes, changed = Signal(), Signal(p.cached_head_bits)
+        m.d.comb += [
+            changes.eq(self.prefilled | (self.arrives & ~self.evicts) | frees),
+            changed.eq(Mux(kept.may_change, kept.head, self.cached_head)),
+        ]
+        before = Mux(kept.may_change, kept.count, count)
+        with m.If(changes):
+            m.d.sync += Array(self.filled)[changed].eq(Mux(frees, count - 1, before + 1))
 
         # The current head has priority at the lookups.
         own = fsm.ongoing("LOOK_UP")
@@ -255,3 +282,35 @@ class SlotAssigner(Unit):
             waiting.source.payload.slot.eq(offered.slot),
         ]
         return m
+
+    def _kept_head(self, m: Module) -> Kept:
+        """Look up the count of the head of the offered prefilled token, if it is another head.
+
+        The number of the head is derived in one cycle, its count in the next.
+        """
+        p, offered = self.parameters, self.prefill.payload
+        kept = Kept(
+            may_change=Signal(name="rests"),
+            known=Signal(name="is_kept"),
+            head=Signal(p.cached_head_bits, name="kept_head", reset_less=True),
+            count=Signal(bits_for(p.evictor.slots), name="kept_count", reset_less=True),
+        )
+        of_layer, of_head = Signal(p.layer_bits), Signal(p.head_bits)
+        numbered, counted, same = Signal(), Signal(), Signal()
+        m.d.comb += [
+            same.eq((of_layer == self.layer) & (of_head == offered.head)),
+            kept.known.eq(counted & same),
+        ]
+        m.d.sync += [
+            of_layer.eq(self.layer),
+            of_head.eq(offered.head),
+            kept.head.eq(p.cached_head(self.layer, offered.head)),
+            # An arriving token, and the end of a text, change counts.
+            numbered.eq(self.prefill.valid & kept.may_change),
+            counted.eq(numbered & same & kept.may_change),
+        ]
+        with m.If(self.prefilled):
+            m.d.sync += kept.count.eq(kept.count + 1)
+        with m.Elif(~kept.known):
+            m.d.sync += kept.count.eq(Array(self.filled)[kept.head])
+        return kept

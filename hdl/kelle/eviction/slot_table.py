@@ -11,6 +11,7 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.kelle.eviction.eviction_parameters import EvictionParameters
 from hdl.kelle.eviction.head_scores import HeadScores, start_ports
 from hdl.memory.memory import Memory
@@ -173,8 +174,8 @@ class SlotRow(Unit):
         )
         is_promoted = self.promoted.valid & (held.position == self.promoted.position)
         m.d.comb += [
-            resident.eq(self.row < wavefront.resident),
-            fresh.eq(wavefront.fresh & (self.row == wavefront.row)),
+            resident.eq(wavefront.holds),
+            fresh.eq(wavefront.arrives),
             # A slot of the arriving token is treated as empty: its importance starts from zero.
             # With `centred` it starts from the importance that was placed with the token.
             self.state.valid.eq(resident | fresh if p.centred else resident & ~fresh),
@@ -185,6 +186,9 @@ class SlotRow(Unit):
         m.d.sync += [
             self.strobe_out.eq(self.strobe_in),
             answered.wavefront.eq(wavefront),
+            # Those of the row below; the paths from them extend into the evictor's row.
+            answered.wavefront.holds.eq(self.row + 1 < wavefront.resident),
+            answered.wavefront.arrives.eq(wavefront.fresh & (self.row + 1 == wavefront.row)),
             answered.takes_part.eq(resident | fresh),
             answered.standing.evictable.eq(evictable),
             answered.standing.leaving.eq(evictable & (held.position == self.leaving)),
@@ -206,7 +210,7 @@ class SlotTable(Unit):
     A wavefront is presented twice: its address when it is accepted (`accept`), to read row 0, and
     its whole header when it starts (`strobe`).
 
-    **Latency** row i's state is valid i cycles after `strobe`, its score i + 2 cycles after.
+    **Latency** row i's state is valid i cycles after `strobe`, its score i + 3 cycles after.
     **Throughput** one wavefront per cycle; wavefronts with `compare` at least `rows` cycles apart,
     so that at most one row per cycle has a score update for the refresh controllers.
 
@@ -309,16 +313,21 @@ class SlotTable(Unit):
             read_strobe, read_address = strobe, wavefront.address
             strobe, wavefront = row.strobe_out, row.pass_out
         m.d.comb += self.marked.eq(Cat(row.marked for row in rows))
-        self._export_scores(m, [row.exported.as_value() for row in rows])
-        # The last row's score is one cycle later than its wavefront.
-        m.d.sync += [
-            self.searched.eq(strobe & wavefront.compare & wavefront.last & ~wavefront.alone),
-            self.searched_head.eq(wavefront.head),
-        ]
+        # The last row's importance is one cycle later than its wavefront, its score two.
+        ended = Signal()
+        ends = strobe & wavefront.compare & wavefront.last & ~wavefront.alone
+        m.d.sync += [ended.eq(ends), self.searched.eq(ended)]
+        m.d.comb += self.searched_head.eq(
+            delay_line(m, wavefront.head, 2, name="searched_head")[-1]
+        )
+        self._export_scores(m, [row.exported.as_value() for row in rows], ended)
         return m
 
-    def _export_scores(self, m: Module, rows: list[Value]) -> None:
-        """Convert the importance of the one slot whose score changes, or of a prefilled token."""
+    def _export_scores(self, m: Module, rows: list[Value], ended: Signal) -> None:
+        """Convert the importance of the one slot whose score changes, or of a prefilled token.
+
+        `ended` is 1 in the cycle of the last importance of a search.
+        """
         p = self.parameters
         m.submodules.head_scores = head_scores = HeadScores(parameters=p)
         # At most one row has a score update per cycle: an or merges them.
@@ -333,23 +342,25 @@ class SlotTable(Unit):
                 exported.holds.eq(~self.placing.token.recomputed),
                 exported.searched.eq(0),
             ]
+        scored = Signal(p.exported_layout)
+        m.d.sync += scored.eq(exported)
         m.d.comb += [
             head_scores.begins.eq(self.strobe & self.wavefront.compare),
             head_scores.head.eq(self.cached_head),
             head_scores.exported.eq(exported),
-            head_scores.ends.eq(self.searched),
+            head_scores.ends.eq(ended),
             head_scores.forgets.eq(self.forgets),
             head_scores.forgotten.eq(self.forgotten),
-            self.score_valid.eq(exported.valid),
-            self.score.entry.eq(exported.entry),
+            self.score_valid.eq(scored.valid),
+            self.score.entry.eq(scored.entry),
             self.score.score.eq(head_scores.score),
-            self.score.valid.eq(exported.holds),
-            self.standing.eq(Mux(exported.searched, exported.standing, 0)),
+            self.score.valid.eq(scored.holds),
+            self.standing.eq(Mux(scored.searched, scored.standing, 0)),
         ]
         if p.resident_heads is not None:
             # Slots in off-chip memory have no entry.
-            stored = exported.entry < p.stored_heads * p.evictor.slots
-            m.d.comb += self.score_valid.eq(exported.valid & stored)
+            stored = scored.entry < p.stored_heads * p.evictor.slots
+            m.d.comb += self.score_valid.eq(scored.valid & stored)
         if p.centred:
             m.d.comb += [
                 head_scores.start_lookup.eq(self.start_lookup),

@@ -90,6 +90,8 @@ class WavefrontIssue(Unit):
                 down.resident.eq(resident),
                 down.row.eq(header.row),
                 down.fresh.eq(header.fresh),
+                down.holds.eq(resident != 0),
+                down.arrives.eq(header.fresh & (header.row == 0)),
                 down.alone.eq(header.alone),
                 down.compare.eq(header.compare),
                 down.last.eq(header.last),

@@ -8,7 +8,7 @@ from hdl.meadow.control.address_walk import AddressWalk
 from hdl.meadow.control.row_narrower import RowNarrower
 from hdl.meadow.parameters import MeadowParameters, MemoryUser
 from hdl.memory.memory import Memory
-from hdl.stream.connect import connect_handshake, connect_streams
+from hdl.stream.connect import connect_streams, every
 from hdl.unit import Unit
 
 
@@ -82,7 +82,7 @@ class ActivationMemory(Unit):
         connect_streams(m, self.writes, writing.loops)
         # An address is read only if the output can hold its word, so that no word is lost.
         source, target = reading.addresses, writing.addresses
-        flags = data.StructLayout({"row_last": 1, "last": 1, "user": MemoryUser})
+        flags = data.StructLayout({"row_last": 1, "last": 1})
         word = Signal(p.state_layout)
         tokens = self.tokens
         if p.token_exponents:
@@ -90,10 +90,9 @@ class ActivationMemory(Unit):
             tokens = narrower.words
             self._extend(m, word, source, tokens)
             connect_streams(m, narrower.tokens, self.tokens)
-        words, results = (stream.Signature(shape).create() for shape in (flags, p.state_layout))
+        marks, results = Signal(flags, reset_less=True), stream.Signature(p.state_layout).create()
         taken, arrives = Signal(), Signal()
         m.d.comb += [
-            source.ready.eq(~words.valid | words.ready),
             taken.eq(source.valid & source.ready),
             arrives.eq(results.valid),
             target.ready.eq(results.valid),
@@ -113,12 +112,25 @@ class ActivationMemory(Unit):
                 memory.write_data.eq(Cat(Value.cast(item)[kept] for item in results.payload)),
                 Cat(Value.cast(item)[kept] for item in word).eq(memory.read_data),
             ]
-        # The memory's output is the payload of the stream: it is stable until the next read.
+        # The memory's output is the payload of each reader: it is stable until the next read. Each
+        # reader has a valid bit of its own, so that no decoder precedes its handshake.
+        serves = Signal(len(MemoryUser))
         with m.If(source.ready):
-            m.d.sync += words.valid.eq(source.valid)
+            m.d.sync += serves.eq(reading.serves)
         with m.If(taken):
-            m.d.sync += [words.payload[name].eq(source.payload[name]) for name, _field in flags]
-        self._output(m, words, word, tokens)
+            m.d.sync += [marks[name].eq(source.payload[name]) for name, _field in flags]
+        readers = {
+            MemoryUser.TILE: tokens,
+            MemoryUser.ROWS: self.queries,
+            MemoryUser.COMBINER: self.old,
+            MemoryUser.NORM: self.states,
+            MemoryUser.OUTSIDE: self.stored,
+        }
+        m.d.comb += source.ready.eq(
+            every([~serves[user.value] | reader.ready for user, reader in readers.items()])
+        )
+        m.d.comb += [reader.valid.eq(serves[user.value]) for user, reader in readers.items()]
+        self._output(m, marks, word, tokens)
         if p.token_exponents:
             m.d.comb += [
                 narrower.written.eq(arrives),
@@ -154,29 +166,18 @@ class ActivationMemory(Unit):
             m.d.comb += extended.eq(Mux(whole, item, signed_low) if plane.low else item)
 
     def _output(
-        self, m: Module, words: stream.Interface, word: data.View, tokens: stream.Interface
+        self, m: Module, marks: data.View, word: data.View, tokens: stream.Interface
     ) -> None:
-        """Output a word to its reader."""
-        flags = words.payload
-        with m.Switch(flags.user):
-            for user, sink in (
-                (MemoryUser.TILE, tokens),
-                (MemoryUser.ROWS, self.queries),
-                (MemoryUser.COMBINER, self.old),
-                (MemoryUser.NORM, self.states),
-                (MemoryUser.OUTSIDE, self.stored),
-            ):
-                with m.Case(user):
-                    connect_handshake(m, words, sink)
+        """Output a word to all readers, of which one is valid."""
         m.d.comb += [
             self.old.payload.eq(word),
             self.states.payload["values"].eq(word),
-            self.states.payload.last.eq(flags.row_last),
+            self.states.payload.last.eq(marks.row_last),
             self.stored.payload.word.eq(word),
-            self.stored.payload.last.eq(flags.last),
+            self.stored.payload.last.eq(marks.last),
+            tokens.payload.last.eq(marks.last),
+            self.queries.payload.last.eq(marks.last),
         ]
-        m.d.comb += tokens.payload.last.eq(flags.last)
-        m.d.comb += self.queries.payload.last.eq(flags.last)
         for sink in (self.queries, *([] if self.parameters.token_exponents else [tokens])):
             for i, narrow in enumerate(sink.payload.word):
                 m.d.comb += narrow.eq(word[i][: len(narrow)])

@@ -23,7 +23,7 @@ from hdl.unit import Unit
 class Normaliser(Unit):
     """RMSNorm or layer norm of a block of tokens; the weights are read once per block.
 
-    **Latency** 17 cycles after the last word of a row, 20 with layer norm, both with a norm as wide
+    **Latency** 20 cycles after the last word of a row, 21 with layer norm, both with a norm as wide
     as a word. **Throughput** one word per cycle; with fewer `norm_lanes` one word in ``head_size /
     norm_lanes`` cycles.
 

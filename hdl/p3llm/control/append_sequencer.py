@@ -8,11 +8,13 @@ from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from hdl.memory.memory_fifo import MemoryFifo
 from hdl.p3llm.control.bank_scheduler import BankScheduler, parity_of
 from hdl.p3llm.instructions import MemoryBits, memory_instruction
 from hdl.p3llm.parameters import KEY_SET, P3llmParameters
 from hdl.p3llm.pim.dot_product import PE_LANES
 from hdl.p3llm.pim.pim_channel import COLUMN_BITS, ColumnOperation
+from hdl.stream.connect import connect_streams
 from hdl.unit import Unit
 
 
@@ -56,9 +58,10 @@ class AppendSequencer(Unit):
     Members
     -------
     codes : In(stream)
-        Slices of a key, then of a value, from the quantiser; first those of pseudo-channel 0.
+        Slices of a key, then of a value, from the quantiser; first those of pseudo-channel 0. The
+        codes of all heads of a token are accepted before the first append.
     instructions : In(stream)
-        An append, issued after the codes have arrived.
+        An append of the oldest codes, accepted when these have arrived.
     layer : In
         Position of the layer's first column.
     position : In
@@ -71,8 +74,6 @@ class AppendSequencer(Unit):
         Data of the other pseudo-channels, if there are any.
     arrived, arrived_data : In
         The column that was read, from each pseudo-channel.
-    idle : Out(1)
-        No append is in flight, and none is offered.
     writes : Out(1)
         An append is in flight, and `column` is valid for it.
 
@@ -94,6 +95,9 @@ class AppendSequencer(Unit):
             [Signal(self.groups[name], name=f"{name}_{c}" if c else name) for c in channels]
             for name in self.groups
         )
+        slices = 2 * p.kv_heads * p.head_size // p.lanes
+        self.waiting = MemoryFifo(shape=p.codes_layout, depth=slices)
+        self.loaded = Signal()
         self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // PE_LANES, 2)))
         bits = p.channel.unit.column_bits
         others = {"others": Out((p.pseudo_channels - 1) * bits)}
@@ -109,7 +113,6 @@ class AppendSequencer(Unit):
                 "command": Out(p.channel.column_command_layout),
                 "arrived": In(1),
                 "arrived_data": In(p.pseudo_channels * bits),
-                "idle": Out(1),
                 "writes": Out(1),
             }
         )
@@ -117,6 +120,7 @@ class AppendSequencer(Unit):
     def elaborate(self, platform: object) -> Module:
         """Hold a key and a value; write one part after the other."""
         m = Module()
+        m.submodules.waiting = self.waiting
         command = self.command
         self._hold(m)
         position = MemoryBits(self.parameters).position
@@ -144,14 +148,10 @@ class AppendSequencer(Unit):
         wide = Cat(bit.replicate(4) for bit in kept.mask).replicate(self.parameters.pseudo_channels)
         m.d.comb += self.writes.eq(1)
         with m.FSM():
-            # An append is issued when the codes of key and value are held.
+            # An append starts when the codes of key and value are held.
             with m.State("IDLE"):
-                m.d.comb += [
-                    self.instructions.ready.eq(1),
-                    self.idle.eq(~self.instructions.valid),
-                    self.writes.eq(0),
-                ]
-                with m.If(self.instructions.valid):
+                m.d.comb += [self.instructions.ready.eq(self.loaded), self.writes.eq(0)]
+                with m.If(self.instructions.valid & self.loaded):
                     m.d.sync += [
                         held.base.eq(self.instructions.payload.base),
                         held["values"].eq(self.instructions.payload["values"]),
@@ -191,12 +191,20 @@ class AppendSequencer(Unit):
                     self._advance(m)
 
     def _hold(self, m: Module) -> None:
-        """Shift in slices of codes; the oldest slice ends at the lowest bits."""
-        p, given = self.parameters, self.codes.payload
-        m.d.comb += self.codes.ready.eq(1)
+        """Shift in slices of codes; the oldest slice ends at the lowest bits.
+
+        The codes of all heads of a token wait in a memory, so that the NPU need not wait for the
+        appends.
+        """
+        p, held = self.parameters, self.waiting.sink
+        given = held.payload
+        connect_streams(m, self.codes, self.waiting.source)
+        m.d.comb += held.ready.eq(~self.loaded)
+        with m.If(held.valid & held.ready):
+            m.d.sync += self.loaded.eq(given.complete)
         for channel, number in product(range(p.pseudo_channels), range(2)):
             group = (self.keys, self.values)[number][channel]
-            mine = self.codes.valid & (given.value == number)
+            mine = held.valid & held.ready & (given.value == number)
             # Pseudo-channels without a head store copies of the last one's, which are not used.
             if channel < p.pseudo_channels - 1:
                 mine &= given.channel <= channel
@@ -227,6 +235,7 @@ class AppendSequencer(Unit):
             bits = 4 * p.elements
             m.d.sync += [one.codes.eq(one.codes.rotate_right(bits)) for one in self.values]
             with m.If(last):
+                m.d.sync += self.loaded.eq(0)
                 m.next = "IDLE"
 
     @property

@@ -35,15 +35,20 @@ class Attention:
     pairs: list[Pair]
     scores: Scores
 
+    @property
+    def early(self) -> list[Pair]:
+        """Pairs whose queries have a place while those of other pairs are still computed."""
+        return [pair for pair in self.pairs[:2] if pair.pump == 0]
+
     def attend(self) -> None:
-        """Add all pairs; the first pair's key and value are already quantised."""
+        """Add all pairs; the first request's codes and `early` queries are already quantised."""
         pairs, scores = self.pairs, self.scores
         # There are places for the vectors of two pairs: one pair's scores are computed while the
         # other's wait for the softmax.
         for number, pair in enumerate(pairs[:2]):
-            if number > 0:
+            if pair not in self.early:
                 self.codes(pair)
-            scores.queries(pair)
+                scores.queries(pair)
             self._append(pair)
             if number == 0:
                 scores.multiply(pair)
@@ -81,16 +86,19 @@ class Attention:
             )
 
     def codes(self, pair: Pair) -> None:
-        """Smooth and quantise the keys of new heads; quantise their values."""
+        """At the first pair of a request, smooth and quantise its keys; quantise its values.
+
+        Those of all heads, which wait in the append sequencer.
+        """
         p, places = self.schedule.p, self.schedule.places
-        if not pair.opens:
+        if not pair.opens or pair.heads.start > 0:
             return
         # All queries of the previous request have been smoothed. The first request's factors were
         # loaded during its linear layer.
-        if pair.pump > 0 and pair.heads.start == 0:
+        if pair.pump > 0:
             self.factors(pair.pump)
         parts = ((NpuOperation.KEY, 0), (NpuOperation.VALUE, p.kv_heads))
-        for head, (operation, skipped) in product(pair.heads, parts):
+        for head, (operation, skipped) in product(range(p.kv_heads), parts):
             source = places.projected(pair.pump)
             self.schedule.operate(
                 NpuInstruction(

@@ -18,7 +18,8 @@ COMPLETE = 4
 class Drain(Unit):
     """Read the sums of all units, half of a unit's elements per command.
 
-    The bits above 32 of an input's totals are read before both halves of the other bits.
+    The bits above 32 of an input's totals are read before both halves of the other bits. If two
+    units have parts of the same totals, these units are read one after the other.
 
     **Latency** ``pumps + 4`` cycles from `arm` to the first read of sums, `GroupScaler.latency` to
     that of totals. **Throughput** one read in every
@@ -33,7 +34,8 @@ class Drain(Unit):
     -------
     arm : In(struct)
         `valid`: a command that completes sums is issued. Whether `both` inputs have sums; the
-        `last` unit that has sums; their destinations (`places`); whether they are totals (`wide`).
+        `last` unit that has sums; their destinations (`places`); whether they are totals (`wide`),
+        of which two units have parts (`shared`).
     wants, grant : Out, In
         A read is requested; it is issued in this cycle.
     unit, upper, advance : Out
@@ -79,6 +81,7 @@ class Drain(Unit):
                 "last": range(p.units),
                 "places": data.ArrayLayout(Places(p).result_bits, 2),
                 "wide": 1,
+                "shared": 1,
             }
         )
 
@@ -93,10 +96,14 @@ class Drain(Unit):
         of_totals = GroupScaler.latency(unit_.elements, unit_.pumps)
         wait = Signal(range(of_totals))
         upper, pump, unit = Signal(), Signal(), Signal(range(p.units))
+        # Of shared totals, the lowest bit of the count selects one of two units with the same tile.
+        paired = Cat(unit[1:], unit[0])
+        tile = Mux(held.shared, unit >> 1, unit)
+        final = held.wide & ~pump if p.batch > 1 else held.wide
         m.d.comb += [
             self.busy.eq(held.valid),
             self.wants.eq(held.valid & (wait == 0)),
-            self.unit.eq(unit),
+            self.unit.eq(Mux(held.shared, paired, unit)),
             self.upper.eq(upper),
             self.pump.eq(pump),
             self.wide.eq(held.wide),
@@ -105,9 +112,12 @@ class Drain(Unit):
             tag.valid.eq(self.grant),
             # Of two inputs only the first one's totals are tracked: the second one's are read
             # between them.
-            tag.final.eq(held.wide & ~pump if p.batch > 1 else held.wide),
-            # Two results per unit, lower elements first.
-            tag.place.eq(held.places[pump] + Cat(upper, unit)[: ceil_log2(p.units) + 1]),
+            tag.final.eq(final & ~tag.part),
+            # Two results per tile, lower elements first.
+            tag.place.eq(held.places[pump] + Cat(upper, tile)[: ceil_log2(p.units) + 1]),
+            tag.part.eq(held.shared & ~unit[0]),
+            tag.added.eq(held.shared & unit[0]),
+            tag.pump.eq(pump),
             tag.upper.eq(upper),
             tag.wide.eq(held.wide),
             tag.high.eq(self.high),

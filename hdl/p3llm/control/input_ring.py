@@ -28,9 +28,12 @@ class InputRing(Unit):
     Members
     -------
     start : In(1)
-        A product starts; `words`, `rounds`, `both` and `first` are held until its end.
+        A product starts; `words`, `rounds`, `both`, `shared` and `first` are held until its end.
     words, rounds, both : In
         Words per input; number of rounds; whether two inputs share a column.
+    shared, shared_words : In
+        In the last round the upper half of the units has inputs of its own: those that follow the
+        first `shared_words` words.
     first : In
         Place of each input in the NPU, in words.
     wants, grant : Out, In
@@ -39,6 +42,8 @@ class InputRing(Unit):
         Place of the word in the NPU.
     word : Out
         Index of the word in the units' registers.
+    half, upper : Out(1)
+        The word is for half of the units: the upper or the lower ones.
     taken : In(1)
         A column command that uses `step` is issued.
     step : Out
@@ -60,6 +65,8 @@ class InputRing(Unit):
                 "start": In(1),
                 "words": In(bits.words),
                 "rounds": In(bits.rounds),
+                "shared_words": In(bits.words),
+                "shared": In(1),
                 "both": In(1),
                 "first_0": In(place),
                 "first_1": In(place),
@@ -67,6 +74,8 @@ class InputRing(Unit):
                 "grant": In(1),
                 "address": Out(place),
                 "word": Out(range(unit.words)),
+                "half": Out(1),
+                "upper": Out(1),
                 "taken": In(1),
                 "step": Out(range(unit.steps)),
                 "ready": Out(1),
@@ -79,16 +88,25 @@ class InputRing(Unit):
         unit = self.parameters.channel.unit
         ring = unit.words // unit.pumps
         in_word = ceil_log2(unit.steps_a_word)
-        pump, slot, word = Signal(), Signal(range(ring)), Signal.like(self.words)
+        pump, upper = Signal(), Signal()
+        slot, word = Signal(range(ring)), Signal.like(self.words)
         rounds = Signal.like(self.rounds)
         # Words that are written and still needed.
         held = Signal(range(ring + 1))
-        whole = self.grant & (pump | ~self.both)
+        pumped = self.grant & (pump | ~self.both)
+        # In a shared round, the upper units have words of their own: those of the second half.
+        half = self.shared & (rounds == 1)
+        whole = pumped & (upper | ~half)
+        words = Mux(half, self.shared_words, self.words)
+        second = word + self.shared_words
+        own = Mux(upper & (second < self.words), second, word)
         leaves = self.taken & self.step[:in_word].all()
         m.d.comb += [
             self.wants.eq((rounds != 0) & (held != ring)),
             self.ready.eq(held != 0),
-            self.address.eq(Mux(pump, self.first_1, self.first_0) + word),
+            self.address.eq(Mux(pump, self.first_1, self.first_0) + own),
+            self.half.eq(half),
+            self.upper.eq(upper),
             # The second input's words follow the first one's.
             self.word.eq(slot + Mux(pump, ring, 0)),
         ]
@@ -97,14 +115,16 @@ class InputRing(Unit):
             m.d.sync += self.step.eq(self.step + 1)
         with m.If(self.grant):
             m.d.sync += pump.eq(self.both & ~pump)
+        with m.If(pumped):
+            m.d.sync += upper.eq(half & ~upper)
         with m.If(whole):
             m.d.sync += [slot.eq(slot + 1), word.eq(word + 1)]
             # The next round of tiles uses the same inputs.
-            with m.If(word == self.words - 1):
+            with m.If(word == words - 1):
                 m.d.sync += [word.eq(0), rounds.eq(rounds - 1)]
         with m.If(self.start):
             m.d.sync += [
-                *(counter.eq(0) for counter in (pump, slot, word, held, self.step)),
+                *(counter.eq(0) for counter in (pump, upper, slot, word, held, self.step)),
                 rounds.eq(self.rounds),
             ]
         return m

@@ -1,6 +1,6 @@
 """The FSM of a linear layer's columns."""
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -22,7 +22,8 @@ class LinearSequencer(Unit):
     A round has all groups of its outputs: special values of `LINEAR_SET` groups, scales of
     `SCALE_SET` groups, then the columns of each group. All inputs are written again in every round,
     one word at a time, in cycles without a column; `twice` in a round with two passes over them. A
-    column that ends a group waits until the units can scale it.
+    column that ends a group waits until the units can scale it. In a `shared` last round, the lower
+    half of the units multiplies the first half of the groups, the upper half the others.
 
     **Latency** 2 cycles from `begin` to the first command. **Throughput** one column every second
     cycle.
@@ -38,11 +39,12 @@ class LinearSequencer(Unit):
         Start with `instruction`; not while a product is in progress.
     instruction : In(struct)
         `groups` per output, `rounds` and `steps` columns per group; `twice`, if a round has two
-        passes; `inputs`, the places of the inputs in the NPU; held until `done`.
+        passes; `shared`; `inputs`, the places of the inputs in the NPU; held until `done`.
     commands : Out(stream)
         Columns, see `product_command`.
     inputs : Out(stream)
-        A `word` of the units' input registers to write, and its `address` in the NPU.
+        A `word` of the units' input registers to write, and its `address` in the NPU; with `half`
+        only those of the `upper` or the lower units.
     done : Out(1)
         The last column is multiplied in this cycle.
 
@@ -55,6 +57,7 @@ class LinearSequencer(Unit):
     def __init__(self, *, parameters: P3llmParameters) -> None:
         self.parameters = p = parameters
         inputs = {"word": range(p.channel.unit.words), "address": Places(p).word_bits}
+        inputs |= {"half": 1, "upper": 1}
         super().__init__(
             {
                 "begin": In(1),
@@ -77,9 +80,10 @@ class LinearSequencer(Unit):
         finals = [Signal(width, name=f"final_{name}") for name, width in loops.items()]
         last_round, last_group, last_step = (Signal(name=f"last_{name}") for name in loops)
         # The loop ends are registered, which shortens the path to the scheduler.
+        groups = Mux(given.shared & last_round, (given.groups + 1) >> 1, given.groups)
         m.d.sync += [
             final.eq(count - 1)
-            for final, count in zip(finals, (given.rounds, given.groups, given.steps), strict=True)
+            for final, count in zip(finals, (given.rounds, groups, given.steps), strict=True)
         ]
         # Special values are stored for eight groups at a time, scales for two.
         last_of_set = group[: ceil_log2(LINEAR_SET)].all()
@@ -161,10 +165,14 @@ class LinearSequencer(Unit):
             ring.both.eq(given.both),
             ring.rounds.eq(passes),
             ring.words.eq(groups * words),
+            ring.shared.eq(given.shared),
+            ring.shared_words.eq(((given.groups + 1) >> 1) * words),
             ring.first_0.eq(given.inputs[0]),
             ring.first_1.eq(given.inputs[1]),
             inputs.valid.eq(ring.wants),
             inputs.payload.word.eq(ring.word),
             inputs.payload.address.eq(ring.address),
+            inputs.payload.half.eq(ring.half),
+            inputs.payload.upper.eq(ring.upper),
             ring.grant.eq(inputs.valid & inputs.ready),
         ]

@@ -47,7 +47,7 @@ class ProductSequencer(Unit):
     Members
     -------
     instructions : In(stream)
-        A product; the next one is accepted when its last sum has been read.
+        A product; the next one is accepted after its last column, while its sums are read.
     layer : In
         Position of the layer's first column.
     position : In
@@ -65,13 +65,16 @@ class ProductSequencer(Unit):
     hold : In(1)
         The word at `word_address` is not complete yet.
     linear_runs : Out(1)
-        A linear layer is in flight: its totals arrive in order.
+        The product in flight, or the older one of two, is a linear layer: its totals arrive in
+        order.
     tag : Out(struct)
         Tag of the result of this cycle's command, for `TotalCollector`.
     reads : Out(struct)
         Kind of the column that this cycle's command reads, and its destination, see `reads_layout`.
     requested : Out(1)
         No column is left to request: sums may still be read, or no product is in flight.
+    completes : Out(1)
+        All results of a product are stored; of two products in flight, those of the older one.
     idle : Out(1)
         No product is in flight, and none is offered.
 
@@ -102,6 +105,7 @@ class ProductSequencer(Unit):
                 "tag": Out(TotalCollector.tag_layout(p)),
                 "reads": Out(reads_layout(p)),
                 "requested": Out(1),
+                "completes": Out(1),
                 "idle": Out(1),
             }
         )
@@ -130,31 +134,43 @@ class ProductSequencer(Unit):
         return m
 
     def _control(self, m: Module, held: data.View, at: Signal) -> None:
-        """Accept an instruction, start its sequencer, wait for its end and for the last sums."""
+        """Accept an instruction, start its sequencer, wait for its end and for the last sums.
+
+        The next instruction starts while the sums of the previous one are read.
+        """
         parts = (self.linear, self.keys, self.values, self.factors)
         given = self.instructions.payload
-        # Results of the last commands are still in flight when the last column is accepted.
-        settled, settle = Signal(), Signal(range(SETTLE + 1), init=SETTLE)
-        m.d.comb += settled.eq((settle == 0) & ~self.drain.busy)
-        m.d.comb += [part.instruction.eq(held) for part in parts]
-        m.d.comb += [part.token.eq(self.position) for part in (self.keys, self.values)]
+        # An older product has no column left; its last results are in flight, or still to be read.
+        older, draining, settle = Signal(), Signal(), Signal(range(SETTLE))
+        linear, older_linear = Signal(), Signal()
+        ends = Signal()
+        m.d.comb += [
+            self.completes.eq(older & ~draining & (settle == 0)),
+            # The instruction in flight, or the older one of two.
+            self.linear_runs.eq(Mux(older, older_linear, linear)),
+            *(part.instruction.eq(held) for part in parts),
+            *(part.token.eq(self.position) for part in (self.keys, self.values)),
+        ]
+        m.d.sync += settle.eq(Mux(draining, SETTLE - 1, settle - (settle != 0)))
+        with m.If(~self.drain.busy):
+            m.d.sync += draining.eq(0)
+        with m.If(self.completes):
+            m.d.sync += older.eq(0)
+        with m.If(ends):
+            m.d.sync += [older.eq(1), draining.eq(1), older_linear.eq(linear), linear.eq(0)]
+        done = Cat(part.done for part in parts).any()
         with m.FSM():
-            # The sums of the last product are read before the next one starts.
             with m.State("IDLE"):
                 m.d.comb += [
                     self.requested.eq(1),
-                    self.idle.eq(settled & ~self.instructions.valid),
-                    self.instructions.ready.eq(settled),
+                    self.idle.eq(~older & ~self.instructions.valid),
+                    self.instructions.ready.eq(1),
                 ]
-                m.d.sync += settle.eq(Mux(self.drain.busy, SETTLE, settle - (settle != 0)))
-                with m.If(self.idle):
-                    m.d.sync += self.linear_runs.eq(0)
-                with m.If(self.instructions.valid & settled):
+                with m.If(self.instructions.valid):
                     m.d.sync += [
-                        settle.eq(SETTLE),
                         held.eq(given),
                         at.eq(self.layer + given.base),
-                        self.linear_runs.eq((given.mode == Mode.LINEAR) & (given.groups != 0)),
+                        linear.eq((given.mode == Mode.LINEAR) & (given.groups != 0)),
                     ]
                     m.next = "BEGIN"
             # The instruction is held. A product without groups only reads factors.
@@ -170,7 +186,15 @@ class ProductSequencer(Unit):
                 m.next = "RUN"
             # One of the sequencers outputs its commands.
             with m.State("RUN"):
-                with m.If(Cat(part.done for part in parts).any()):
+                with m.If(done):
+                    m.d.comb += ends.eq(~older)
+                    m.next = "IDLE"
+                    with m.If(older):
+                        m.next = "LAST"
+            # Results of two products are in flight: the older ones must be stored first.
+            with m.State("LAST"):
+                m.d.comb += ends.eq(~older)
+                with m.If(~older):
                     m.next = "IDLE"
 
     def _request(self, m: Module, given: data.View, issues: Signal, at: Signal) -> None:
@@ -182,7 +206,9 @@ class ProductSequencer(Unit):
                 m.d.comb += [valid.eq(1), given.eq(part.commands.payload)]
         # Inputs need no bank, but a word that the NPU has stored.
         of_inputs = given.operation == ColumnOperation.WRITE_INPUT
-        # A column that completes sums waits until the previous sums have been read.
+        # A column that completes sums waits until the previous sums have been read. A linear layer
+        # begins after those of keys and values, which its groups would replace: its inputs depend
+        # on them.
         waits = given.completes & self.drain.busy
         m.d.comb += [
             self.column.valid.eq(valid & ~of_inputs & ~waits),
@@ -221,20 +247,32 @@ class ProductSequencer(Unit):
                     Value.cast(command.operation).eq(ColumnOperation.WRITE_INPUT),
                     command["all"].eq(1),
                     command.word.eq(inputs.payload.word),
+                    command.half.eq(inputs.payload.half),
+                    command.upper.eq(inputs.payload.upper),
                 ]
 
     def _drain(self, m: Module, held: data.View, given: data.View, issues: Signal) -> None:
         """Read sums and totals in cycles without another command."""
         p, drain, command = self.parameters, self.drain, self.command
-        of_values = held.mode == Mode.PV
         inputs = self.linear.inputs
+        # The channels of a head, or the last tokens, may occupy only some of the units.
+        last_unit = Signal(range(p.units))
+        unit_of_token = self.position[ceil_log2(p.elements) : ceil_log2(p.block)]
+        last_round = given.round == self.position >> ceil_log2(p.block)
+        with m.Switch(held.mode):
+            with m.Case(Mode.PV):
+                m.d.comb += last_unit.eq(p.head_size // p.elements - 1)
+            with m.Case(Mode.QK):
+                m.d.comb += last_unit.eq(Mux(last_round, unit_of_token, p.units - 1))
+            with m.Default():
+                m.d.comb += last_unit.eq(p.units - 1)
         m.d.comb += [
             drain.arm.valid.eq(issues & given.completes),
             drain.arm.both.eq(held.both),
-            # The channels of a head may occupy only some of the units.
-            drain.arm["last"].eq(Mux(of_values, p.head_size // p.elements - 1, p.units - 1)),
+            drain.arm["last"].eq(last_unit),
             *(drain.arm.places[i].eq(held.sums[i] + given.round * (2 * p.units)) for i in range(2)),
             drain.arm.wide.eq(held.mode == Mode.LINEAR),
+            drain.arm.shared.eq(held.shared & (given.round == (held.rounds - 1))),
             # Writes of inputs have priority: columns wait for them, totals have the time of a
             # round.
             drain.grant.eq(drain.wants & self._in_slot(~issues) & ~(inputs.valid & inputs.ready)),

@@ -5,6 +5,7 @@ With a vocabulary, the instructions of the LM head follow: final norm, projectio
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hdl.p3llm.control.attention import Attention
 from hdl.p3llm.control.npu_scores import NpuScores
@@ -70,6 +71,7 @@ class Program(Schedule):
                 rounds=matrix.rounds,
                 steps=matrix.steps,
                 twice=matrix.passes - 1,
+                shared=int(matrix.shared),
                 inputs=(places.words(inputs(0)), both * places.words(inputs(1))),
                 sums=(
                     places.results(places.linear_sums(0)),
@@ -80,10 +82,13 @@ class Program(Schedule):
             writes=[Buffer.SUMS],
         )
 
-    def _normalised(self, base: int, requests: int) -> None:
-        """Normalise the hidden states with the weights stored at a position."""
+    def _norm_weights(self, base: int) -> None:
+        """Read the weights of a norm, which are stored at a position."""
+        self.fetch(base, self.p.hidden_size, Buffer.NORM_WEIGHTS, self.places.norm_weights)
+
+    def _normalised(self, requests: int) -> None:
+        """Normalise the hidden states."""
         p, places = self.p, self.places
-        self.fetch(base, p.hidden_size, Buffer.NORM_WEIGHTS, places.norm_weights)
         for pump in range(requests):
             self.operate(
                 NpuInstruction(
@@ -142,26 +147,18 @@ class Program(Schedule):
         scores = NpuScores(self) if p.pre_rope else UnitScores(self)
         attention = Attention(self, all_pairs(p, requests), scores)
         self._load(count)
-        self._normalised(p.norm_bases[0], count)
+        self._norm_weights(p.norm_bases[0])
+        self._normalised(count)
         factors = count * p.smoothing_positions * p.round_outputs
         self.fetch(p.smoothing_base(requests[0]), factors, Buffer.SMOOTHING, places.smoothing(0))
         self._row_scales("qkv")
         self._linear(p.matrices["qkv"], count)
         attention.factors(0)
-        keys = 2 * p.kv_heads * p.head_size
-        for pump in range(count):
-            # Keys and values are first: those of the first head are quantised before the last
-            # query is computed.
-            for outputs in (range(keys), range(keys, p.qkv)):
-                target = places.projected(pump) + places.slices(outputs.start)
-                scale = NpuInstruction(
-                    operation=NpuOperation.SCALE, target=target, scale_index=pump
-                )
-                self._sums(scale, self._side("qkv"), outputs)
-                if pump == 0 and outputs.start == 0:
-                    attention.codes(attention.pairs[0])
+        self._projected(attention, count)
         attention.attend()
         self._row_scales("output")
+        # The next weights of a norm are read while the NPU is busy.
+        self._norm_weights(p.norm_bases[1])
         for pump in range(count):
             self.operate(
                 NpuInstruction(
@@ -175,7 +172,7 @@ class Program(Schedule):
             )
         self._linear(p.matrices["output"], count)
         self._residual("output", count)
-        self._normalised(p.norm_bases[1], count)
+        self._normalised(count)
         self._feed_forward(count)
         slices = places.slices(p.hidden_size)
         for pump in range(count):
@@ -184,10 +181,38 @@ class Program(Schedule):
             )
             self.operate(leave)
 
+    def _projected(self, attention: Attention, requests: int) -> None:
+        """Scale keys, values and queries as they are computed; quantise what is complete."""
+        p, keys = self.p, 2 * self.p.kv_heads * self.p.head_size
+        heads = [
+            head * p.group_size + pair.first + pair.count
+            for pair in attention.early
+            for head in pair.heads
+        ]
+        early = keys + max(heads) * p.head_size
+        for pump in range(requests):
+            # Keys and values are first: those of the first request are quantised while its queries
+            # are computed, the first queries while the others are.
+            bounds = (0, keys, early, p.qkv) if pump == 0 else (0, p.qkv)
+            for first, end in pairwise(bounds):
+                if first == end:
+                    continue
+                target = self.places.projected(pump) + self.places.slices(first)
+                scale = NpuInstruction(
+                    operation=NpuOperation.SCALE, target=target, scale_index=pump
+                )
+                self._sums(scale, self._side("qkv"), range(first, end))
+                if pump == 0 and end == keys:
+                    attention.codes(attention.pairs[0])
+                if pump == 0 and end == early:
+                    for pair in attention.early:
+                        attention.scores.queries(pair)
+
     def _feed_forward(self, requests: int) -> None:
         """Multiply by `gate_proj` and `up_proj`, and their SwiGLU product by `down_proj`."""
         p, places, half = self.p, self.places, self.p.intermediate_size
         self._row_scales("gate_up")
+        self._row_scales("down")
         self._linear(p.matrices["gate_up"], requests)
         for pump in range(requests):
             gate, side = places.gate(pump), self._side("gate_up")
@@ -200,8 +225,6 @@ class Program(Schedule):
                 scale_index=pump,
             )
             self._sums(gated, side, range(half, 2 * half), [Buffer.GATED])
-        # The next row scales are read while the NPU is busy.
-        self._row_scales("down")
         self._linear(p.matrices["down"], requests, gated=True)
         self._residual("down", requests)
 
@@ -210,7 +233,8 @@ class Program(Schedule):
         p = self.p
         self._load(requests)
         # The weights of the final norm are stored first, after the layers.
-        self._normalised(0, requests)
+        self._norm_weights(0)
+        self._normalised(requests)
         for number, piece in enumerate(p.projection):
             side = number % 2
             self._row_scales_of(piece, side)

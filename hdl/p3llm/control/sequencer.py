@@ -9,10 +9,13 @@ from hdl.unit import Unit
 
 
 class InstructionIssuer(Unit):
-    """Issue the instructions of one side sequentially, with waits for the other side.
+    """Issue the instructions of one side in order, with waits for the other side.
 
-    **Latency** 2 cycles from the end of an instruction to the next. **Throughput** one instruction
-    at a time.
+    The next instruction is fetched while the current one is in flight. The sequencer decides when
+    it accepts it, and how many are in flight.
+
+    **Latency** 2 cycles from an accepted instruction to the next. **Throughput** one instruction
+    every second cycle.
 
     Parameters
     ----------
@@ -26,8 +29,6 @@ class InstructionIssuer(Unit):
     lm_head_start : int
         Index of the first instruction of the LM head, stored after those of the layer; 0 if there
         is no LM head.
-    preview : bool
-        Output the next instruction before it is issued.
 
     Members
     -------
@@ -43,17 +44,15 @@ class InstructionIssuer(Unit):
     instructions : Out(stream)
         The instruction.
     request : Out
-        Request whose position the instruction uses; valid until it is complete. Only with several
-        requests.
-    idle : In(1)
-        The sequencer that executes the instructions is idle.
-    following, follows : Out
-        Only with `preview`: the next instruction while it waits to be issued, or while the one in
-        flight ends and the data that the next one depends on are complete.
+        Request whose position the last accepted instruction uses. Only with several requests.
+    completes : In(1)
+        The oldest instruction in flight is complete; ignored if none is in flight.
+    offered : Out(1)
+        The payload of `instructions` is the next instruction, which may still wait.
     waits : Out(1)
-        No instruction is in flight: the next one waits for the other side, or all are complete.
+        The next instruction waits for the other side, or all are complete.
     dependent : Out(1)
-        The instruction in flight depends on one of the other side that is not complete.
+        The last accepted instruction depends on one of the other side that is not complete.
     done : Out
         Number of completed instructions.
     ended : Out(1)
@@ -68,14 +67,11 @@ class InstructionIssuer(Unit):
         bits: int,
         requests: int = 1,
         lm_head_start: int = 0,
-        preview: bool = False,
     ) -> None:
         self.program, self.width, self.bits = program, width, bits
         self.requests, self.lm_head_start = requests, lm_head_start
-        self.preview = preview
         request_bits = ceil_log2(requests)
         instruction = width - bits - request_bits
-        previewed = {"following": Out(instruction), "follows": Out(1)}
         super().__init__(
             {
                 "begin": In(1),
@@ -84,8 +80,8 @@ class InstructionIssuer(Unit):
                 "chaining": In(1),
                 "instructions": Out(stream.Signature(instruction)),
                 **({"request": Out(request_bits)} if request_bits else {}),
-                "idle": In(1),
-                **(previewed if preview else {}),
+                "completes": In(1),
+                "offered": Out(1),
                 "waits": Out(1),
                 "dependent": Out(1),
                 "done": Out(bits),
@@ -94,21 +90,23 @@ class InstructionIssuer(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Fetch, wait for the other side, issue, wait for completion."""
+        """Fetch, wait for the other side, issue; count the completed instructions."""
         m = Module()
         fetched = Signal(self.width)
         # The program is a table of constants.
         program = Array(Const(bits, self.width) for bits in self.program)
         instructions, after = self.instructions, fetched[: self.bits]
-        ahead, next_fetched = Signal(), Signal(self.width)
-        entry = program[self.done + ahead if self.preview else self.done]
+        issued, accepted_after = Signal(self.bits), Signal(self.bits)
         m.d.comb += [
             instructions.payload.eq(fetched[self.bits :]),
-            self.dependent.eq(self.other_done < after),
+            self.dependent.eq(self.other_done < accepted_after),
         ]
-        # An instruction is held until it is complete.
-        if self.requests > 1:
-            m.d.comb += self.request.eq(fetched[-len(self.request) :])
+        with m.If(self.completes & (self.done != issued)):
+            m.d.sync += self.done.eq(self.done + 1)
+        ends = issued == len(self.program)
+        if self.lm_head_start:
+            of_lm_head = Signal()
+            ends = issued == Mux(of_lm_head, len(self.program), self.lm_head_start)
         with m.FSM():
             # All instructions are complete; `done` keeps their number, as the other side may wait
             # for it.
@@ -117,41 +115,32 @@ class InstructionIssuer(Unit):
                 with m.If(self.begin):
                     # For the LM head, the instructions of the layer count as complete: both sides
                     # skip them.
-                    start = Mux(self.lm_head, self.lm_head_start, 0) if self.lm_head_start else 0
-                    m.d.sync += self.done.eq(start)
+                    start = 0
+                    if self.lm_head_start:
+                        start = Mux(self.lm_head, self.lm_head_start, 0)
+                        m.d.sync += of_lm_head.eq(self.lm_head)
+                    m.d.sync += [self.done.eq(start), issued.eq(start)]
                     m.next = "FETCH"
             # Register the instruction, which shortens the path to the sequencers.
             with m.State("FETCH"):
-                m.d.sync += fetched.eq(entry)
+                m.d.sync += fetched.eq(program[issued])
                 m.next = "ISSUE"
+                with m.If(ends):
+                    m.next = "END"
             # The data that it reads must be complete, and those that it overwrites must have been
             # read.
             with m.State("ISSUE"):
                 m.d.comb += [
+                    self.offered.eq(1),
                     instructions.valid.eq(self.other_done + self.chaining >= after),
                     self.waits.eq(~instructions.valid),
                 ]
-                if self.preview:
-                    m.d.comb += [self.following.eq(instructions.payload), self.follows.eq(1)]
                 with m.If(instructions.valid & instructions.ready):
-                    m.next = "WAIT"
-            # One instruction at a time: the next one may read what this one writes.
-            with m.State("WAIT"):
-                if self.preview:
-                    m.d.comb += [
-                        ahead.eq(1),
-                        self.following.eq(next_fetched[self.bits :]),
-                        self.follows.eq(
-                            self.other_done + self.chaining >= next_fetched[: self.bits]
-                        ),
-                    ]
-                    m.d.sync += next_fetched.eq(entry)
-                with m.If(self.idle):
-                    m.d.sync += self.done.eq(self.done + 1)
+                    m.d.sync += [issued.eq(issued + 1), accepted_after.eq(after)]
+                    if self.requests > 1:
+                        m.d.sync += self.request.eq(fetched[-len(self.request) :])
                     m.next = "FETCH"
-                    with m.If(self.done == len(self.program) - 1):
-                        m.next = "IDLE"
-                    if self.lm_head_start:
-                        with m.If(self.done == self.lm_head_start - 1):
-                            m.next = "IDLE"
+            with m.State("END"):
+                with m.If(self.done == issued):
+                    m.next = "IDLE"
         return m

@@ -220,7 +220,12 @@ class Datapaths:
         given, payload = self.control.instruction, results.payload
         # Codes of keys and values share a port; `value` distinguishes them.
         fields = {name: payload[name] for name, _field in payload.shape()}
-        fields["value"] = given.operation == NpuOperation.VALUE
-        fields["channel"] = given.head[: len(codes.payload.channel)]
+        channel = given.head[: len(codes.payload.channel)]
+        of_value = given.operation == NpuOperation.VALUE
+        # The last round of heads may have fewer heads than there are pseudo-channels.
+        last_head = given.head == self.functions.p.kv_heads - 1
+        last_head |= channel == self.functions.p.pseudo_channels - 1
+        fields["value"], fields["channel"] = of_value, channel
+        fields["complete"] = of_value & last_head & payload.last
         link(self.m, results, codes, **fields)
         self.m.d.comb += self.ends.finished.eq(results.valid & codes.ready & payload.last)

@@ -50,7 +50,7 @@ class OperationControl(Unit):
     reads_numbers, reads_sums, reads_factors, factors : Out
         Start of each reader, and the first place of FP16 numbers.
     idle : Out(1)
-        No operation is in flight, and none is offered.
+        No operation is in flight.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class OperationControl(Unit):
                 m.d.comb += [
                     self.instructions.ready.eq(1),
                     self.begin.eq(self.instructions.valid),
-                    self.idle.eq(~self.instructions.valid),
+                    self.idle.eq(1),
                 ]
                 with m.If(self.begin):
                     m.d.sync += given.eq(self.instructions.payload)

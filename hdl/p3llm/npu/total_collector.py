@@ -1,6 +1,6 @@
 """The memory of the compute units' sums and totals."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
@@ -18,10 +18,11 @@ from hdl.unit import Unit
 class TotalCollector(Unit):
     """Store the units' sums and totals; assemble each total from its two parts.
 
-    The high bits of all elements' totals are held until both halves of the low bits arrive.
+    The high bits of all elements' totals are held until both halves of the low bits arrive. If two
+    units compute parts of the same totals, the first part is held until the second one arrives.
 
     **Latency** 2 cycles from a result to the memory. **Throughput** one slice per cycle.
-    **Numerics** none: the 48 bits of a total are stored unchanged.
+    **Numerics** the 48 bits of a total are stored unchanged; the sum of two parts is exact.
 
     Parameters
     ----------
@@ -37,7 +38,7 @@ class TotalCollector(Unit):
     read_enable, read_address, sums : In, In, Out
         Read port of the vector unit; `sums` are valid one cycle after the address.
     linear_runs : In(1)
-        A linear layer is in flight; 0 between two of them.
+        A linear layer is in flight; 0 in the cycle in which one is complete.
     complete : Out
         With `linear_runs`: the place below which its totals have arrived, in ascending order. With
         two inputs it refers to the first one only.
@@ -68,7 +69,8 @@ class TotalCollector(Unit):
         """Return the layout of a tag.
 
         ``final``: the result advances `complete`. The ``high`` bits of all elements' totals precede
-        both ``wide`` halves; ``upper`` selects the half.
+        both ``wide`` halves; ``upper`` selects the half. A ``part`` of the totals of ``pump`` is
+        held, and ``added`` to the next one.
         """
         return data.StructLayout(
             {
@@ -78,6 +80,9 @@ class TotalCollector(Unit):
                 "upper": 1,
                 "wide": 1,
                 "high": 1,
+                "part": 1,
+                "added": 1,
+                "pump": p.in_flight - 1,
             }
         )
 
@@ -96,8 +101,27 @@ class TotalCollector(Unit):
             low = result.word_select(i, SUM.width)
             sign = low[-1].replicate(HIGH_BITS)
             words.append(Cat(low, Mux(write.wide, half.word_select(i, HIGH_BITS), sign)))
-        self._stores(m, write, write.valid & ~write.high, words)
+        valid = write.valid & ~write.high
+        totals = self._added(m, write, valid & write.part, Cat(words))
+        self._stores(m, write, valid & ~write.part, totals)
         return m
+
+    def _added(self, m: Module, write: data.View, holds: Value, words: Value) -> list[Value]:
+        """Hold the first part of each total, and return the sum with the second part."""
+        p = self.parameters
+        layout = data.ArrayLayout(SUM_BITS, p.result)
+        parts = Array(
+            Signal(layout.size, name=f"part_{i}", reset_less=True) for i in range(2 * p.in_flight)
+        )
+        index = Cat(write.upper, write.pump)
+        with m.If(holds):
+            m.d.sync += parts[index].eq(words)
+        held = layout(parts[index] & write.added.replicate(layout.size))
+        sums = []
+        for i, word in enumerate(layout(words)):
+            sums.append(Signal(SUM_BITS, name=f"sum_{i}"))
+            m.d.comb += sums[i].eq(word + held[i])
+        return sums
 
     def _stores(self, m: Module, write: data.View, valid: Value, words: list[Value]) -> None:
         """Store a result for the NPU, and track how many totals of a layer have arrived."""

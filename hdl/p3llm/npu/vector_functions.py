@@ -45,7 +45,7 @@ class VectorFunctions:
     """
 
     def __init__(self, m: Module, p: P3llmParameters) -> None:
-        self.m, self.lanes = m, p.lanes
+        self.m, self.p, self.lanes = m, p, p.lanes
         lanes = self.lanes
         slices = max(p.hidden_size, p.head_size) // lanes
         vectors = KEYS if p.pre_rope else 1

@@ -69,7 +69,7 @@ class VectorUnit(Unit):
     codes : Out(stream)
         Codes of keys and values (marked by `value`) for a pseudo-channel's cache.
     idle : Out(1)
-        No operation is in flight, and none is offered.
+        No operation is in flight.
 
     Raises
     ------

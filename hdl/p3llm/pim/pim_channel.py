@@ -119,7 +119,8 @@ class PimChannelParameters(Parameters):
 
         ``bank`` addresses a bank or, shifted right by one, a unit. For `MULTIPLY` and the fill
         operations its lowest bit selects the bank of each unit. ``all`` makes all units accept a
-        write; ``mask`` has a bit for each byte that `WRITE` changes.
+        write, with ``half`` the ``upper`` or the lower half of them; ``mask`` has a bit for each
+        byte that `WRITE` changes.
         """
         unit = {name: field.shape for name, field in self.unit.command_layout}
         del unit["operation"]
@@ -129,6 +130,7 @@ class PimChannelParameters(Parameters):
                 "operation": ColumnOperation,
                 "bank": bank_bits(self.timing),
                 "all": 1,
+                "half": 1,
                 "column": COLUMN_BITS,
                 "mask": self.unit.column_bits // 8,
                 **unit,
@@ -332,6 +334,7 @@ class PimChannel(Unit):
         phase = Signal(range(p.unit.pumps))
         if p.unit.pumps > 1:
             m.d.sync += phase.eq(phase + 1)
+        halves = [~column.half | (column.upper == upper) for upper in range(2)]
         valid, words, nans, free = [], [], [], []
         for number in range(p.units):
             unit = PimComputeUnit(parameters=p.unit)
@@ -349,7 +352,7 @@ class PimChannel(Unit):
                 Value.cast(unit.commands.payload.data).eq(Value.cast(column.data)),
                 unit.commands.valid.eq(
                     (all_units & timing.column_legal)
-                    | (writes & (mine | column.all))
+                    | (writes & Mux(column.all, halves[number >= p.units // 2], mine))
                     | (reads & mine)
                 ),
                 unit.column.eq(self.bank_data[number]),

@@ -80,18 +80,19 @@ class Cache(ScriptBench):
         self.urgency = self.bench.pauses("random")
         self.urgent_always = False
         self.written: list[dict[int, int]] = [{}, {}]
-        self.due: list[int | None] = [None, None]
         self.got: list[list[int]] = [[], []]
-        self.refreshed = [0, 0]
-        self.writes_back = False
+        self.clear()
         self.bench.add(self)
 
     def clear(self) -> None:
         """Discard all recorded values."""
-        self.due = [None, None]
+        # Addresses of reads whose access has not begun, the latest first; then the rows due.
+        self.waiting: list[list[int | None]] = [[None] * (self.p.read_cycles - 1) for _ in SIDES]
+        self.due: list[int | None] = [None, None]
         self.got = [[], []]
         self.refreshed = [0, 0]
-        self.writes_back = False
+        # Refreshes of the latest cycles whose words are not yet written back.
+        self.refreshing = [False] * self.p.read_cycles
         for half in HALVES:
             getattr(self.dut, f"{half}_urgent").value = 0
 
@@ -114,11 +115,10 @@ class Cache(ScriptBench):
                 self.bench.compare(side, wanted, got, cycles=[self.bench.cycle], show=hex)
                 self.got[number].append(row)
             read, write = self.handles[f"{side}_read"], self.handles[f"{side}_write"]
-            self.due[number] = None
-            if read.transfers():
-                address = int(read.payload.value)
-                # The read returns old data if the same cycle writes.
-                self.due[number] = self.written[number].get(address, 0)
+            asked = int(read.payload.value) if read.transfers() else None
+            *self.waiting[number], accessed = asked, *self.waiting[number]
+            # The access returns old data if the same cycle writes.
+            self.due[number] = None if accessed is None else self.written[number].get(accessed, 0)
             if write.transfers():
                 address_row = int(write.payload.value)
                 address = address_row & ((1 << self.p.address_bits) - 1)
@@ -130,7 +130,7 @@ class Cache(ScriptBench):
     def check_priorities(self) -> None:
         """Require that a refresh waits for the ports, unless it is urgent; then the ports wait.
 
-        Writes also wait while a refreshed word is written back.
+        Writes also wait while a refreshed word is read and written back.
         """
         ports = [self.handles[f"{side}_{port}"] for side in SIDES for port in ("read", "write")]
         asked = any(port.valid.value for port in ports)
@@ -139,10 +139,11 @@ class Cache(ScriptBench):
         ready = {half: int(urgent[half] or not asked) for half in HALVES}
         for side in SIDES:
             ready[f"{side}_read"] = int(not preempts)
-            ready[f"{side}_write"] = int(not preempts and not self.writes_back)
+            ready[f"{side}_write"] = int(not preempts and not any(self.refreshing))
         got = {name: int(self.handles[name].ready.value) for name in ready}
         assert got == ready, f"cycle {self.bench.cycle}: ready is {got}, expected {ready}"
-        self.writes_back = any(self.handles[half].transfers() for half in HALVES)
+        refreshes = any(self.handles[half].transfers() for half in HALVES)
+        self.refreshing = [refreshes, *self.refreshing[:-1]]
 
     def write(self, side: str, address: int, row: np.ndarray) -> None:
         """Offer a row to a write port."""
@@ -157,22 +158,28 @@ class Cache(ScriptBench):
     async def finish(self, *names: str) -> int:
         """Simulate until the named ports have transferred everything and all answers."""
         cycles = await self.bench.run(until=lambda: all(self.sources[n].idle for n in names))
-        await self.bench.step()
-        await self.bench.step()
+        for _ in range(self.settling):
+            await self.bench.step()
         return cycles
+
+    @property
+    def settling(self) -> int:
+        """Cycles from the last transfer until its answer is compared."""
+        return self.p.read_cycles + 1
 
     async def check(self) -> None:
         """Require an answer to each read; `sample` compares every row."""
         for number, side in enumerate(SIDES):
-            # The answer to the last read may still be due.
-            answers = len(self.got[number]) + (self.due[number] is not None)
+            # The answers to the last reads may still be due.
+            due = [*self.waiting[number], self.due[number]]
+            answers = len(self.got[number]) + sum(row is not None for row in due)
             taken = self.sources[f"{side}_read"].taken
             assert answers == taken, f"{taken} {side} reads, {answers} answers"
 
     def idle(self, *names: str) -> Steps:
         """Wait until the named ports have transferred everything and all answers."""
         yield lambda: all(self.sources[name].idle for name in names)
-        last = self.bench.cycle + 2
+        last = self.bench.cycle + self.settling
         yield lambda: self.bench.cycle >= last
 
 
@@ -233,7 +240,7 @@ async def urgent_refresh_takes_every_cycle(dut: Any) -> None:
             cache.write(side, 1, np.arange(2 * p.banks, dtype=np.uint64) + 7)
     start = cache.bench.cycle
     await cache.finish(*HALVES)
-    cycles = np.array([cache.bench.cycle - start - 2])
+    cycles = np.array([cache.bench.cycle - start - cache.settling])
     cache.bench.compare("cycles of the sweep", np.array([sweep]), cycles)
     await cache.finish(*cache.sources)
     await cache.check()

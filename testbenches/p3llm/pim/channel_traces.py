@@ -343,7 +343,7 @@ def drawn_column(p: PimChannelParameters, rng: np.random.Generator) -> ColumnCom
     kinds = list(ColumnOperation)
     size = p.unit.column_bits // 8
     share = (0.4, 0.08, 0.08, 0.08, 0.16, 0.1, 0.05, 0.05)
-    names = ("begins", "ends", "total", "high")
+    names = ("begins", "ends", "total", "high", "half")
     of_groups = {name: bool(rng.integers(0, 2)) for name in names}
     return ColumnCommand(
         operation=kinds[int(rng.choice(len(kinds), p=share))],

@@ -20,35 +20,37 @@ ULPS = 1.1
 
 
 @pytest.mark.parametrize("activation", Activation)
-@pytest.mark.parametrize("sequences", [1, 3])
-def test_slices_go_through_the_activation(activation: Activation, sequences: int) -> None:
-    p = replace(TINY, activation=activation, batch=sequences, words=4096)
-    unit, rng = ActivatedProducts(parameters=p), np.random.default_rng(sequences)
-    ups = rng.integers(-(1 << 15), 1 << 15, (sequences * p.intermediate_slices, p.rows))
+@pytest.mark.parametrize(("block", "tokens"), [(1, 1), (3, 3), (4, 2)])
+def test_slices_go_through_the_activation(activation: Activation, block: int, tokens: int) -> None:
+    p = replace(TINY, activation=activation, block=block)
+    unit, rng = ActivatedProducts(parameters=p), np.random.default_rng(tokens)
+    ups = rng.integers(-(1 << 15), 1 << 15, (tokens * p.intermediate_slices, p.rows))
+    places = [block * (i // tokens) + i % tokens for i in range(len(ups))]
     ups[1::2] >>= 4
     got, order, whole = np.zeros_like(ups), [], []
 
     async def bench(context: Any) -> None:
+        context.set(unit.last_token, tokens - 1)
         address = 0
         while len(order) < len(ups):
             gives = address < len(ups) and rng.random() < 0.7
             context.set(unit.ups.strobe, gives)
             if gives:
-                context.set(unit.ups.address, address)
+                context.set(unit.ups.address, places[address])
                 context.set(unit.ups["values"], [int(v) for v in ups[address]])
                 address += 1
             if context.get(unit.products.strobe):
+                got[len(order)] = [context.get(v) for v in unit.products["values"]]
                 order.append(context.get(unit.products.address))
-                whole.append(context.get(unit.last_sequence))
-                got[order[-1]] = [context.get(v) for v in unit.products["values"]]
+                whole.append(context.get(unit.of_last_token))
             await context.tick()
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()
-    assert order == list(range(len(ups)))
-    assert whole == ([0] * (sequences - 1) + [1]) * p.intermediate_slices
+    assert order == places
+    assert whole == ([0] * (tokens - 1) + [1]) * p.intermediate_slices
     assert np.array_equal(got, activated(ups, p))
     # Both signs occur, and the results are those of the named function.
     assert min((ups < 0).sum(), (ups > 0).sum()) > ups.size // 4

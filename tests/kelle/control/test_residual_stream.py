@@ -19,10 +19,20 @@ PATIENCE = 1000
 """Timeout of a block in cycles."""
 
 
-@pytest.mark.parametrize(("pause", "layer_norm"), [(0.0, False), (0.6, False), (0.6, True)])
-def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
-    """The sums of a block start when its input has been transferred."""
-    p = replace(TINY, intermediate_size=16, layer_norm=layer_norm)
+@pytest.mark.parametrize(
+    ("pause", "layer_norm", "tokens"),
+    [
+        (0.0, False, [1, 1, 1, 1]),
+        (0.6, False, [1, 1, 1, 1]),
+        (0.6, True, [1, 1, 1, 1]),
+        (0.0, False, [3, 1]),
+        (0.6, True, [1, 3]),
+    ],
+)
+def test_layers_in_sequence(pause: float, layer_norm: bool, tokens: list[int]) -> None:
+    """The sums of a block start when its input has been transferred; steps of some tokens each."""
+    block = None if max(tokens) == 1 else 4
+    p = replace(TINY, intermediate_size=16, layer_norm=layer_norm, block=block)
     unit, rng = ResidualStream(parameters=p), np.random.default_rng(3)
     states, attention, feed_forward = rng.integers(-(1 << 15), 1 << 15, (3, 4, p.hidden_size))
     # One state hardly changes, another saturates.
@@ -34,7 +44,10 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
 
     async def run(context: Any, done: Any, sums: Any = (), leaves: bool = False) -> None:
         """Advance, with random stalls of the streams, until `done`; send a block's sums."""
-        slices = [list(map(int, part)) for part in np.reshape(sums, (-1, p.rows))]
+        # The same slice of each token, then the next slice.
+        parts = np.reshape(sums, (-1, p.hidden_slices, p.rows)).swapaxes(0, 1).reshape(-1, p.rows)
+        slices = [list(map(int, part)) for part in parts]
+        count = max(len(slices) // p.hidden_slices, 1)
         address = cycles = 0
         while address < len(slices) or not done():
             cycles += 1
@@ -43,7 +56,8 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
             context.set(unit.sums.strobe, gives)
             context.set(unit.leaves, leaves)
             if gives:
-                context.set(unit.sums.address, address)
+                place = address % count * p.hidden_slices + address // count
+                context.set(unit.sums.address, place)
                 context.set(unit.sums["values"], slices[address])
                 address += 1
             for name in seen:
@@ -68,20 +82,25 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
 
     async def bench(context: Any) -> None:
         context.set(unit.epsilon, EPSILON)
-        for number in range(len(states)):
+        first = 0
+        for count in tokens:
             context.set(unit.start, 1)
             await context.tick()
             context.set(unit.start, 0)
-            inputs, outputs = (2 * number + 1) * p.hidden_slices, (number + 1) * p.hidden_slices
+            # The last token's index changes when a step starts.
+            context.set(unit.last_token, count - 1)
+            own = slice(first, first + count)
+            inputs, outputs = (2 * first + count) * p.hidden_slices, own.stop * p.hidden_slices
             await run(context, lambda inputs=inputs: len(seen["inputs"]) == inputs)
-            after = inputs + p.hidden_slices
-            await run(context, lambda after=after: len(seen["inputs"]) == after, attention[number])
+            after = inputs + count * p.hidden_slices
+            await run(context, lambda after=after: len(seen["inputs"]) == after, attention[own])
             await run(
                 context,
                 lambda outputs=outputs: len(seen["outputs"]) == outputs,
-                feed_forward[number],
+                feed_forward[own],
                 True,
             )
+            first += count
             assert not context.get(unit.pending)
 
     with writing_for(Target.FPGA):
@@ -98,7 +117,7 @@ def test_layers_in_sequence(pause: float, layer_norm: bool) -> None:
     assert (np.abs(before.mean(axis=1)).max() < 2) == layer_norm
     got = {name: np.array(slices).reshape(-1, p.hidden_size) for name, slices in seen.items()}
     assert np.array_equal(got["normalised"], before)
-    assert np.array_equal(
-        got["inputs"], np.stack([before, renewed], axis=1).reshape(-1, p.hidden_size)
-    )
+    steps = np.split(np.arange(len(states)), np.cumsum(tokens)[:-1])
+    wanted = [part[own] for own in steps for part in (before, renewed)]
+    assert np.array_equal(got["inputs"], np.concatenate(wanted))
     assert np.array_equal(got["outputs"], added(between, feed_forward))

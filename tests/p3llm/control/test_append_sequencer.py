@@ -48,6 +48,7 @@ def slices(cache: Cache, head: int, token: int) -> list[dict[str, int]]:
                     "scale": int(getattr(cache, f"{name}_scales")[head, token]),
                     "last": number == len(codes) - 1,
                     "value": value,
+                    "complete": value and number == len(codes) - 1,
                 }
             )
     return given
@@ -71,6 +72,9 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
         ctx.set(unit.codes.valid, 0)
         ctx.set(unit.instructions.payload, {**zeros, **pairs, **said})
         ctx.set(unit.instructions.valid, 1)
+        # The codes pass through a memory.
+        while not ctx.get(unit.instructions.ready):
+            await ctx.tick()
         await ctx.tick()
         ctx.set(unit.instructions.valid, 0)
         coming: list[int | None] = [None] * ARRIVES
@@ -102,7 +106,7 @@ def append(cache: Cache, head: int, token: int, banks: np.ndarray, seed: int) ->
             await ctx.tick()
             ctx.set(unit.arrived, arrived is not None)
             ctx.set(unit.arrived_data, arrived or 0)
-            if ctx.get(unit.idle):
+            if not ctx.get(unit.writes):
                 return
         raise AssertionError("no end")
 

@@ -2,8 +2,10 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 from amaranth.hdl import Value
 from amaranth.sim import Simulator
@@ -48,7 +50,7 @@ def run(
     unit, trace = ProductSequencer(parameters=p), Trace()
     rng = random.Random(seed)
     names = ("bank", "column", "word", "step", "group", "upper", "advance")
-    names += ("begins", "ends", "total", "high", "pump")
+    names += ("begins", "ends", "total", "high", "pump", "half")
 
     async def bench(ctx) -> None:
         ctx.set(unit.layer, LAYER)
@@ -69,7 +71,7 @@ def run(
                 issued["address"] = ctx.get(unit.word_address)
                 for name, _field in unit.reads.shape():
                     issued[name] = ctx.get(unit.reads[name])
-                for name in ("place", "final", "upper", "wide", "high"):
+                for name in ("place", "final", "upper", "wide", "high", "part", "added", "pump"):
                     issued[f"tag_{name}"] = ctx.get(getattr(unit.tag, name))
                 assert bool(ctx.get(unit.tag.valid)) is (issued["operation"] is Op.READ_RESULT)
                 trace.commands.append((cycle, issued))
@@ -102,23 +104,31 @@ def check_sums(
     *,
     both: bool,
     units: int,
+    last: int | None = None,
 ) -> None:
-    """Require that sums are read when complete and before the next ones, each to its place."""
+    """Require that sums are read when complete and before the next ones, each to its place.
+
+    Those of the last round are read from `last` units only.
+    """
     ends = [
         cycle
         for cycle, one in trace.commands
         if one["operation"] is Op.MULTIPLY and one["bounds"][1]
     ]
     reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
-    size = 2 * units * (1 + both)
-    assert len(reads) == size * len(ends) == size * len(expected)
+    of_round = [units] * (len(expected) - 1) + [last or units]
+    firsts = np.cumsum([0, *(2 * one * (1 + both) for one in of_round)])
+    assert len(ends) == len(expected) and len(reads) == firsts[-1]
     for number, (end, places) in enumerate(zip(ends, expected, strict=True)):
-        mine = reads[number * size : (number + 1) * size]
+        mine = reads[firsts[number] : firsts[number + 1]]
         assert mine[0][0] >= end + COMPLETE
         following = ends[number + 1] if number + 1 < len(ends) else None
         assert following is None or mine[-1][0] < following
         order = [
-            (u, pump, half) for u in range(units) for pump in range(1 + both) for half in (0, 1)
+            (u, pump, half)
+            for u in range(of_round[number])
+            for pump in range(1 + both)
+            for half in (0, 1)
         ]
         for (_cycle, one), (u, pump, half) in zip(mine, order, strict=True):
             assert (one["bank"] >> 1, one["upper"]) == (u, half)
@@ -167,7 +177,8 @@ def test_keys_are_multiplied_by_one_or_two_queries(seed: int, token: int) -> Non
     got = [(one["position"], one["place"]) for one in trace.of(Op.READ)]
     assert sorted(got) == ([] if scaled else sorted(wanted))
     sums = [[10 + 2 * p.units * i, 50 + 2 * p.units * i] for i in range(rounds)]
-    check_sums(p, trace, sums, both=bool(both), units=p.units)
+    last = token % p.block // p.elements + 1
+    check_sums(p, trace, sums, both=bool(both), units=p.units, last=last)
 
 
 @pytest.mark.parametrize(("seed", "token"), [(0, 9), (1, 63), (2, 64), (3, 100)])
@@ -235,50 +246,75 @@ def test_values_are_multiplied_by_refills_of_probabilities(seed: int, token: int
 
 
 def linear_columns(instruction: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Rounds of groups: special values for eight, scales for two, columns."""
+    """Rounds of groups: special values for eight, scales for two, columns.
+
+    Two units share the groups of each tile in the last round of a `shared` product.
+    """
     expected, position = [], LAYER + BASE
-    for _round in range(instruction["rounds"]):
-        for group in range(instruction["groups"]):
+    for round_ in range(instruction["rounds"]):
+        shared = instruction["shared"] and round_ == instruction["rounds"] - 1
+        groups = -(-instruction["groups"] // 2) if shared else instruction["groups"]
+        for group in range(groups):
             fills = [Op.FILL_METADATA] * (group % 8 == 0) + [Op.FILL_SCALES] * (group % 2 == 0)
             for fill in fills:
                 expected.append((fill, position))
                 position += 1
             for step in range(instruction["steps"]):
                 flags = (step == 0, step == instruction["steps"] - 1)
-                ends = (group == 0, group == instruction["groups"] - 1)
+                ends = (group == 0, group == groups - 1)
                 expected.append((Op.MULTIPLY, position, group % 8, *flags, *ends))
                 position += 1
     return expected
 
 
 def check_inputs(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) -> None:
-    """Replay the registers: each column has its inputs, of both requests."""
+    """Replay the registers of the lower and the upper units: each column has its inputs."""
     a_word = p.channel.unit.steps_a_word
     ring = p.channel.unit.steps // a_word
-    registers: dict[int, int] = {}
+    registers: tuple[dict[int, int], dict[int, int]] = {}, {}
     # A round has one or two passes over the inputs.
-    passes = 1 + instruction["twice"]
+    passes, pumps = 1 + instruction["twice"], 1 + instruction["both"]
     a_pass, column = instruction["groups"] * instruction["steps"] // passes, 0
+    shared = -(-instruction["groups"] // 2) * instruction["steps"]
+    whole = (instruction["rounds"] - instruction["shared"]) * passes * a_pass
     for one in trace.of(Op.WRITE_INPUT, Op.MULTIPLY):
         if one["operation"] is Op.WRITE_INPUT:
-            registers[one["word"]] = one["address"]
+            for number, of_half in enumerate(registers):
+                if not one["half"] or number == one["upper"]:
+                    of_half[one["word"]] = one["address"]
             continue
-        for pump in range(1 + instruction["both"]):
-            wanted = instruction["inputs"][pump] + column % a_pass // a_word
-            assert registers[pump * ring + one["step"] // a_word] == wanted
+        for pump, of_half in product(range(pumps), range(2)):
+            own = column % a_pass
+            if column >= whole:
+                own = column - whole + of_half * shared
+            # The upper units may have an empty group, whose inputs are any that are defined.
+            if own >= a_pass:
+                own -= shared
+            wanted = instruction["inputs"][pump] + own // a_word
+            assert registers[of_half][pump * ring + one["step"] // a_word] == wanted
         assert one["pump"] == instruction["both"]
         column += 1
-    words = a_pass // a_word * (1 + instruction["both"]) * passes * instruction["rounds"]
+    words = (whole + 2 * shared * instruction["shared"]) // a_word * pumps
     assert len(trace.of(Op.WRITE_INPUT)) == words
 
 
 @pytest.mark.parametrize(
-    ("seed", "groups", "rounds", "both"), [(0, 9, 3, 1), (1, 1, 5, 1), (2, 17, 2, 0), (3, 4, 4, 1)]
+    ("seed", "groups", "rounds", "both", "shared"),
+    [
+        (0, 9, 3, 1, 0),
+        (1, 1, 5, 1, 0),
+        (2, 17, 2, 0, 0),
+        (3, 4, 4, 1, 0),
+        (4, 9, 3, 1, 1),
+        (5, 4, 1, 0, 1),
+        (6, 17, 2, 0, 1),
+        (7, 1, 2, 1, 1),
+    ],
 )
 def test_a_linear_layer_is_processed_round_by_round(
-    seed: int, groups: int, rounds: int, both: int
+    seed: int, groups: int, rounds: int, both: int, shared: int
 ) -> None:
-    instruction = given(groups=groups, rounds=rounds, steps=4, both=both)
+    instruction = given(groups=groups, rounds=rounds, steps=4, both=both, shared=shared)
     instruction |= {"inputs": [5, 90], "sums": [30, 400]}
     p = replace(LONG, batch=1 + both)
     trace = run(p, instruction, 9, seed)
@@ -324,19 +360,19 @@ def check_totals(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
     ]
     reads = [(c, one) for c, one in trace.commands if one["operation"] is Op.READ_RESULT]
     pumps = 1 + instruction["both"]
-    order = [
-        (unit, pump, high, upper)
-        for unit in range(p.units)
-        for pump in range(pumps)
-        for high, upper in ((1, 0), (0, 0), (0, 1))
-    ]
+    parts = ((1, 0), (0, 0), (0, 1))
+    order = [(*one, *part) for one in product(range(p.units), range(pumps)) for part in parts]
     assert len(ends) == instruction["rounds"]
     assert len(reads) == len(ends) * len(order)
     for number, end in enumerate(ends):
         mine = reads[number * len(order) : (number + 1) * len(order)]
         assert mine[0][0] >= end + TOTALS_COMPLETE
         assert number + 1 == len(ends) or mine[-1][0] < ends[number + 1]
-        for (_cycle, one), (unit, pump, high, upper) in zip(mine, order, strict=True):
+        shared = instruction["shared"] and number == len(ends) - 1
+        for (_cycle, one), (index, pump, high, upper) in zip(mine, order, strict=True):
+            # Both units of a tile are read one after the other.
+            unit = index // 2 + index % 2 * (p.units // 2) if shared else index
+            tile, added = (index // 2, index % 2) if shared else (index, 0)
             assert (one["bank"] >> 1, one["pump"], one["high"], one["upper"]) == (
                 unit,
                 pump,
@@ -346,7 +382,9 @@ def check_totals(p: P3llmParameters, trace: Trace, instruction: dict[str, Any]) 
             assert one["total"]
             assert (one["tag_wide"], one["tag_high"]) == (1, high)
             # The NPU tracks the first request's totals; the others are read between them.
-            assert one["tag_final"] == (pump == 0)
+            assert one["tag_final"] == (pump == 0 and added == shared)
+            assert (one["tag_part"], one["tag_added"]) == (shared and not added, added)
+            assert one["tag_pump"] == pump
             assert high or one["tag_upper"] == upper
-            place = instruction["sums"][pump] + 2 * (number * p.units + unit) + upper
+            place = instruction["sums"][pump] + 2 * (number * p.units + tile) + upper
             assert high or one["tag_place"] == place

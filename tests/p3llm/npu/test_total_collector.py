@@ -1,6 +1,10 @@
 """Total collector: totals assembled from parts, against Python's integers."""
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
 from amaranth.sim import Simulator
@@ -13,6 +17,58 @@ PRESETS = entry_named("p3llm").presets
 
 TINY = PRESETS["tiny"]
 PLACES = 24
+
+
+def simulate(unit: TotalCollector, bench: Callable[..., Any]) -> None:
+    """Run a testbench."""
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_totals_of_two_units_are_added(batch: int) -> None:
+    """Modulo 2**48; the places of the first unit are not stored, and do not count as complete."""
+    p, rng = replace(TINY, batch=batch), random.Random(batch)
+    unit = TotalCollector(parameters=p)
+    commands: list[tuple[dict[str, int], int]] = []
+    totals: dict[int, list[int]] = {}
+    completes: list[tuple[int, int]] = []
+    for tile in range(8):
+        for added, pump in product(range(2), range(batch)):
+            drawn = [signed(rng.getrandbits(48), 48) >> rng.randrange(48) for _ in range(4)]
+            tag = {"valid": 1, "wide": 1, "pump": pump, "part": 1 - added, "added": added}
+            place = 2 * (tile + 8 * pump)
+            above = sum((one >> 32 & 0xFFFF) << 16 * lane for lane, one in enumerate(drawn))
+            commands.append(({**tag, "high": 1, "place": place, "upper": 0, "final": 0}, above))
+            for half in range(2):
+                mine = drawn[2 * half : 2 * half + 2]
+                word = sum((one & 0xFFFFFFFF) << 32 * lane for lane, one in enumerate(mine))
+                final = added and pump == 0
+                own = {"high": 0, "place": place + half, "upper": half, "final": final}
+                commands.append(({**tag, **own}, word))
+                before = totals.get(place + half, [0, 0])
+                sums = [signed((a + b) % 2**48, 48) for a, b in zip(before, mine, strict=True)]
+                totals[place + half] = sums
+                if final:
+                    completes.append((len(commands), place + half + 1))
+    got: dict[int, list[int]] = {}
+
+    async def bench(ctx) -> None:
+        ctx.set(unit.linear_runs, 1)
+        for number, (tag, word) in enumerate([*commands, *[({"valid": 0}, 0)] * 3]):
+            for name, value in tag.items():
+                ctx.set(getattr(unit.next_tag, name), value)
+            # Two registers after the tag, and that of `complete`.
+            known = [place for count, place in completes if count <= number - 2]
+            assert ctx.get(unit.complete) == (known[-1] if known else 0)
+            await ctx.tick()
+            ctx.set(unit.result, word)
+        got.update(await read_back(ctx, unit, totals))
+
+    simulate(unit, bench)
+    assert got == totals
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -52,9 +108,6 @@ def test_parts_become_totals(seed: int) -> None:
             ctx.set(unit.result, word)
         got.update(await read_back(ctx, unit, totals))
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulate(unit, bench)
     assert any(abs(one) >= 1 << 31 for mine in totals.values() for one in mine)
     assert got == totals
