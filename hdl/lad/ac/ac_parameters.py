@@ -64,8 +64,8 @@ class AttentionComputationModuleParameters(Parameters):
 
     @property
     def product_latency(self) -> int:
-        """Cycles from a task's operands to the units' `o_vec`."""
-        return self.vector.vector_latency
+        """Cycles from a task's operands to the addition of the units' `o_vec`, widened first."""
+        return self.vector.vector_latency + 1
 
     @property
     def sum_latency(self) -> int:

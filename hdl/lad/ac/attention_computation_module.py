@@ -117,7 +117,8 @@ class AttentionComputationModule(Unit):
         positions, full = factors.factors.payload, Signal()
         changes = Cat(positions.lanes[lane].update for lane in range(p.lanes)) & positions.present
         correct, busy = Signal(), Signal()
-        ends = delay_line(m, sequencer.divide, p.product_latency, name="divides", reset=True)[-1]
+        latency = p.vector.vector_latency
+        ends = delay_line(m, sequencer.divide, latency, name="divides", reset=True)[-1]
         m.d.comb += [
             # The units have other operands, which cannot wait.
             busy.eq(mode_based.valid | sequencer.divide),

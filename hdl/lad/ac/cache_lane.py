@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal, Value, unsigned
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.arith.float_add import FloatAdd
 from hdl.arith.float_convert import FloatConvert
 from hdl.arith.float_format import BINARY16
@@ -68,7 +69,7 @@ class CacheElement(Unit):
     word, other : In
         Elements of the words, in the format of the caches.
     narrow : In(16)
-        An element of the product, in FP16.
+        An element of the product, in FP16, one cycle before the addition.
     result : Out
         The sum, in the format of the caches.
     """
@@ -82,7 +83,7 @@ class CacheElement(Unit):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Widen the product, select the operands, add."""
+        """Widen the product; one cycle later select the operands and add."""
         m = Module()
         p, wide = self.parameters, Value.cast(self.narrow)
         m.submodules.add = add = FloatAdd(number_format=p.cache_format, stages=p.cache_stages)
@@ -90,6 +91,7 @@ class CacheElement(Unit):
             m.submodules.widen = widen = FloatConvert(source=BINARY16, target=p.cache_format)
             m.d.comb += Value.cast(widen.a).eq(self.narrow)
             wide = Value.cast(widen.result)
+        wide = delay_line(m, wide, 1, name="wide")[-1]
         augend, addend = Signal(Augend), Signal(Addend)
         m.d.sync += [augend.eq(self.augend), addend.eq(self.addend)]
         # Each choice has one bit per source, and no bit selects 0, so that no decoder is needed.
@@ -128,9 +130,9 @@ class CacheLane(Unit):
     word, other : In(word_layout)
         Words, in the format of the caches.
     product : In(ArrayLayout(16, head_size))
-        The vector, the paper's rv, in FP16.
+        The vector, the paper's rv, in FP16, one cycle before the addition.
     scalars : In(16).array(2)
-        Addends of the last two elements, in FP16; the first one is the paper's rs in AC.3.
+        Addends of the last two elements, with the vector; the first one is the paper's rs in AC.3.
     result : Out(word_layout)
         The sums, in the format of the caches.
     """

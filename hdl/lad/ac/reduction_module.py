@@ -108,14 +108,14 @@ class ReductionModule(Unit):
             present = delay_line(m, self.present[index], delay, name=f"present_{index}")[-1]
             # The paper's Mux3: the scalars of an update, or the factor itself for the denominator.
             scalars = Value.cast(self.scalars[index])
-            selected = delay_line(m, Mux(self.update, scalars, factor), 1, name=f"scalars_{index}")
+            selected = Mux(self.update, scalars, factor)
             adds = (corrects & present) | self.update
             m.d.comb += [
                 lane.augend.eq(Mux(self.update, Augend.WORD, sums)),
                 lane.addend.eq(Mux(adds, Addend.PRODUCT, Addend.NOTHING)),
                 lane.word.eq(self.words[index]),
                 lane.product.eq(self.products[index]),
-                Cat(lane.scalars[0], lane.scalars[1]).eq(selected[-1]),
+                Cat(lane.scalars[0], lane.scalars[1]).eq(selected),
                 self.results[index].eq(lane.result),
             ]
         self._combine(m, lanes)
