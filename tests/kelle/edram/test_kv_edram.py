@@ -28,6 +28,8 @@ TINY = entry_named("kv_edram").parameters("tiny")
         ({"vector_size": 4095}, "vector_size must be even, not 4095"),
         ({"kv_heads": 64}, "entry_words = 16896, not 16384"),
         ({"words": 2}, "words must be an integer from 4 to 65536, not 2"),
+        ({"access_ps": 5000}, "access_ps must be at most 4000, 4 cycles at 1000 MHz, not 5000"),
+        ({"clock_mhz": 2200}, "access_ps must be at most 1818, 4 cycles at 2200 MHz, not 1900"),
     ],
 )
 def test_bad_dimensions(change: dict[str, Any], message: str) -> None:
@@ -43,6 +45,14 @@ def test_published_size_is_four_megabytes() -> None:
     assert 4 * p.banks * p.words * p.word_bytes == 4 << 20
     assert p.address_bits == 14
     assert p.entry_words == 2
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "cycles"), [(100, 1), (526, 1), (527, 2), (1000, 2), (2000, 4)]
+)
+def test_cycles_of_a_read_follow_the_clock(clock_mhz: int, cycles: int) -> None:
+    """Table 1's access of 1.9 ns takes whole cycles."""
+    assert KvEdramParameters(clock_mhz=clock_mhz).read_cycles == cycles
 
 
 @pytest.mark.parametrize("head_size", [64, 128])
