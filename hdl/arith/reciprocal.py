@@ -1,8 +1,9 @@
 """Reciprocal of the softmax denominator: a seed table and one Newton step."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.named import named
 from hdl.arith.operator import Operator
 from hdl.parameters import require_range
@@ -67,19 +68,25 @@ class Reciprocal(Operator):
         fraction, exponent = normalised(m, self.a, MANTISSA_BITS)
         fraction, exponent = pipeline.cut(fraction, exponent)
 
-        seed = Array(Const(value, SEED_BITS) for value in SEEDS)[fraction[-ADDRESS_BITS:]]
+        address = fraction[-ADDRESS_BITS:]
+        seed = Array(Const(value, SEED_BITS) for value in SEEDS)[address]
+        # A table of the negative seeds saves a negation after the product.
+        negative = Array(Const(-value, signed(SEED_BITS + 1)) for value in SEEDS)[address]
         # Newton: r' = r + r * (1 - D * r). One step squares the relative error of the table.
-        product = Cat(fraction, Const(1, 1)) * seed
         # D * r is within 2**-6 of 1, so the bits above the binary point only repeat the sign.
         residue_bits = MANTISSA_BITS - 4
-        residue = (-product)[SEED_BITS : SEED_BITS + residue_bits].as_signed()
+        product = CarrySaveSum(m, SEED_BITS + residue_bits)
+        product.add_product(Cat(fraction, Const(1, 1)), negative)
+        residue = product.result()[SEED_BITS:].as_signed()
         seed, residue, exponent = pipeline.cut(seed, residue, exponent)
 
-        # Subtract one unit, so that rounding to nearest by a caller never reaches 1.
-        correction = (seed * residue) >> SEED_BITS
-        start = Cat(Const(0, MANTISSA_BITS - SEED_BITS), seed)
-        raised = (start + correction - 1)[:MANTISSA_BITS]
-        mantissa, exponent = pipeline.cut(raised, exponent)
+        # Subtract one unit, so that rounding to nearest by a caller never reaches 1. The product's
+        # fraction is dropped after the sum, which therefore has a single carry chain.
+        raised = CarrySaveSum(m, SEED_BITS + MANTISSA_BITS)
+        raised.add_product(residue, seed)
+        raised.add(Cat(Const(0, MANTISSA_BITS), seed))
+        raised.add(-1 << SEED_BITS)
+        mantissa, exponent = pipeline.cut(raised.result()[SEED_BITS:], exponent)
         m.d.comb += [self.mantissa.eq(mantissa), self.exponent.eq(exponent)]
         return m
 

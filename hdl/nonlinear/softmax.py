@@ -65,8 +65,8 @@ class SoftmaxParameters(Parameters):
     rows : int
         Maximum number of complete rows, in flight or stored.
     divided : bool
-        Whether registers divide the product of a power and its factor in the middle. They add a
-        cycle of latency, and change no value.
+        Whether registers divide the product of a power and its factor in the middle, and the
+        factor before its shift. They add 2 cycles of latency, and change no value.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def power(m: Module, score: Value, maximum: Value) -> Value:
 class Softmax(Unit):
     """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
-    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 11 if
+    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 12 if
     `divided`.
 
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
@@ -275,7 +275,16 @@ class Softmax(Unit):
 
         # A slice was written relative to the maximum at that time: correct it by the row's maximum.
         shift = (buffer.result.shift - buffer.tag)[:SHIFT_BITS]
-        wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), buffer.result.mantissa)
+        mantissa, powers = buffer.result.mantissa, buffer.data
+        valid, last = buffer.valid, buffer.last
+        if p.divided:
+            # A register before the shift of the mantissa; the data, read later, wait as well.
+            shift = delay_line(m, shift, 1, name="shift", enable=move)[-1]
+            mantissa = delay_line(m, mantissa, 1, name="mantissa", enable=move)[-1]
+            powers = delay_line(m, powers, 1, name="data", enable=move)[-1]
+            valid = delay_line(m, valid, 1, name="valid", enable=move, reset=True)[-1]
+            last = delay_line(m, last, 1, name="last", enable=move)[-1]
+        wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), mantissa)
         # A shift by 32 or more gives zero, so the shifter has only 5 bits.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
         factor = Signal(FACTOR_FRACTION + 1, reset_less=True)
@@ -283,7 +292,7 @@ class Softmax(Unit):
         out = self.probabilities.payload
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
         if p.divided:
-            products = self._divided_products(m, buffer, factor, move, constant=1 << drop - 1)
+            products = self._divided_products(m, powers, factor, move, constant=1 << drop - 1)
         else:
             products = [
                 multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
@@ -296,25 +305,25 @@ class Softmax(Unit):
             m.d.sync += [
                 # Round to nearest: the lowest bit is the half.
                 factor.eq((shifted + 1) >> 1),
-                scaled.eq(buffer.valid),
-                scaled_last.eq(buffer.last),
+                scaled.eq(valid),
+                scaled_last.eq(last),
                 self.probabilities.valid.eq(done),
                 out.last.eq(done_last),
             ]
             m.d.sync += [out.values[i].eq(products[i] >> drop) for i in range(p.lanes)]
 
     def _divided_products(
-        self, m: Module, buffer: RowBuffer, factor: Signal, move: Signal, *, constant: int
+        self, m: Module, powers: data.View, factor: Signal, move: Signal, *, constant: int
     ) -> list[Value]:
         """Return each lane's power times the factor, with registers in the middle."""
         products = []
         for i in range(self.parameters.lanes):
             m.submodules[f"scale_{i}"] = product = DividedProduct(
-                a=buffer.data[i].shape(), b=factor.shape(), constant=constant, enable=True
+                a=powers[i].shape(), b=factor.shape(), constant=constant, enable=True
             )
             m.d.comb += [
                 product.enable.eq(move),
-                product.a.eq(buffer.data[i]),
+                product.a.eq(powers[i]),
                 product.b.eq(factor),
             ]
             products.append(product.result)

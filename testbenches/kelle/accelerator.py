@@ -117,6 +117,8 @@ class Accelerator:
         }
         self.programs = [programs[id(layer)] for layer in layers]
         self.offers_weights = True
+        # A test may offer illegal tokens instead.
+        self.token_words = token_words
         # Cycle in which the first tick begins; and whether the next offer is to the LM head.
         self.begun = 0
         self.predicting = False
@@ -316,7 +318,7 @@ class Accelerator:
         first = layer * self.p.batch
         self.decoded += [(first + sequence, now) for sequence, now in tokens]
         self.ends.append(len(self.decoded))
-        self.sources["positions"].send(to_integers(token_words(self.p, tokens)))
+        self.sources["positions"].send(to_integers(self.token_words(self.p, tokens)))
         self.send("hidden", self.p.slice_layout, states.reshape(-1, self.p.rows))
         if self.offers_weights:
             self.offer_weights(layer)

@@ -19,11 +19,12 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
-from testbenches.kelle.accelerator import WAITING
+from testbenches.kelle.accelerator import WAITING, Tokens, arrays
 from testbenches.kelle.decode import MOST_CACHES, Decode, intervals, longest, shortened
 from testbenches.kelle.script import Steps
 from testbenches.kelle.step_cycles import step_bound
 from testbenches.kelle.text_layers import TOKENS, layer_numbers
+from testbenches.packing import Bits, pack
 from testbenches.shared_tests import SLOW, reset_test, stall_test
 from testbenches.streams import four_states
 
@@ -287,6 +288,35 @@ async def longest_block(dut: Any) -> None:
         record_fact("cycles of a step", f"{count} tokens", decode.bench.cycle - begun)
         record_fact("ideal cycles of a step", f"{count} tokens", decode.accelerator.bound(count))
         record_fact("rows of the combined matrix", f"{count} tokens", decode.members)
+    await decode.check()
+
+
+def without_last(p: KelleParameters, tokens: Tokens) -> Bits:
+    """Return tokens that do not end their step, of the highest sequence number, legal or not."""
+    values = {
+        "position": [position for _sequence, position in tokens],
+        "sequence": [(1 << p.sequence_bits) - 1] * len(tokens),
+        "last": [0] * len(tokens),
+    }
+    return pack(p.arriving_layout, arrays(values))
+
+
+@cocotb.test()
+@only_if(lambda run: small(run) and run.parameters.step_tokens > 1, "one token per step")
+async def illegal_tokens(dut: Any) -> None:
+    """Offer as many tokens as a step has without an end, of the last sequence or a higher number.
+
+    Each step skips positions, as illegal texts do.
+    """
+    decode = Decode(dut, "illegal tokens")
+    p, accelerator = decode.p, decode.accelerator
+    await decode.start(longest(p), decode.full)
+    accelerator.token_words = without_last
+    for _step in range(4):
+        first = decode.following[p.batch - 1] + 2
+        tokens = [(p.batch - 1, first + place) for place in range(p.step_tokens)]
+        states = decode.layers[0].quantised_states[first : first + p.step_tokens]
+        await decode.script.run(accelerator.decode(decode.compute(tokens, states, 0), states))
     await decode.check()
 
 

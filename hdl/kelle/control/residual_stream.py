@@ -170,7 +170,9 @@ class ResidualStream(Unit):
         """Count the slices of each block's sums that are complete for all tokens."""
         p = self.parameters
         # A slice is complete when that of the last token has been added.
-        ends = total.strobe & (total.address >= self.last_token * p.hidden_slices)
+        ends = total.strobe
+        if p.step_tokens > 1:
+            ends &= total.address >= self.last_token * p.hidden_slices
         sums = Sums(
             kept=Signal(range(p.hidden_slices + 1), name="kept"),
             left=Signal(range(p.hidden_slices + 1), name="left"),

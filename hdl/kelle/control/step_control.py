@@ -139,7 +139,8 @@ class StepControl(Unit):
         uses, named = Signal(), Signal(p.step_tokens)
         m.d.comb += uses.eq(vector.valid & (named.any() if p.batch > 1 else 1))
         for number, own in enumerate(self.sequences):
-            m.d.comb += named[number].eq((own == sequence) & (number <= self.last_token))
+            arrives = number <= self.last_token if number else 1
+            m.d.comb += named[number].eq((own == sequence) & arrives)
 
         m.d.comb += [
             self.arrived.eq(p.hidden_slices),
@@ -177,7 +178,9 @@ class StepControl(Unit):
                         self.count.eq(member + 1),
                     ]
                     if p.batch > 1:
-                        number = Mux(token.sequence < p.batch, token.sequence, p.batch - 1)
+                        number = token.sequence
+                        if p.batch < 1 << p.sequence_bits:
+                            number = Mux(number < p.batch, number, p.batch - 1)
                         m.d.sync += Array(self.sequences)[member].eq(number)
                 # Other parts refer to the last token until the next step begins.
                 if p.step_tokens > 1:

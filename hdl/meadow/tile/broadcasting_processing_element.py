@@ -1,19 +1,21 @@
 """Broadcasting MAC PE of Figure 2 (b, c): one input is broadcast to 64 accumulators."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.multiply_add import multiply_add
-from hdl.arith.product_chain import ProductChain
-from hdl.meadow.tile.element_parameters import HYBRID, OPERAND, ElementParameters, ElementParts
+from hdl.meadow.tile.accumulator_group import AccumulatorGroup
+from hdl.meadow.tile.element_parameters import HYBRID, ElementParameters, ElementParts
 from hdl.meadow.tile.operand_feed import OperandFeed
 from hdl.meadow.tile.result_exit import add_exit
 from hdl.stream.connect import connect_streams
 from hdl.stream.selecting_serialiser import SelectingSerialiser
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
+
+GROUP = 4
+"""Accumulators with common registers of the flags."""
 
 
 class BroadcastingProcessingElement(Unit):
@@ -95,27 +97,24 @@ class BroadcastingProcessingElement(Unit):
             sums.items.ready.eq(totals.ready),
         ]
         # The flags are delayed in parallel with the register of the products.
-        flags = Cat(feed.step, feed.first, feed.last)
-        step, first, last = delay_line(m, flags, 1, name="flags", enable=move, reset=True)[-1]
+        flags = Cat(feed.step, feed.last)
+        step, last = delay_line(m, flags, 1, name="flags", enable=move, reset=True)[-1]
         with m.If(move):
             m.d.sync += ended.eq(step & last)
-        shape = signed(p.scalar_bits + OPERAND.width)
-        for i in range(p.multipliers):
-            product = Signal(shape, name=f"product_{i}", reset_less=True)
-            total = Signal(p.sum_shape, name=f"sum_{i}", reset_less=True)
-            m.d.comb += sums.groups.payload["items"][i].eq(total)
-            if parts.lookup:
-                m.submodules[f"multiply_{i}"] = unit = ProductChain(
-                    count=1, a=feed.operand.shape(), b=OPERAND
-                )
-                m.d.comb += [unit.a[0].eq(feed.operand), unit.b[0].eq(feed.weight[i])]
-                multiplied = unit.result
-            else:
-                # All multipliers share the operand, whose digits are computed once.
-                multiplied = multiply_add(m, f"multiply_{i}", feed.weight[i], feed.operand)
-            with m.If(move):
-                m.d.sync += product.eq(multiplied)
-                # The first product of a pass replaces the sum of the previous pass.
-                with m.If(step):
-                    m.d.sync += total.eq(Mux(first, 0, total) + product)
+        count = min(GROUP, p.multipliers)
+        for start in range(0, p.multipliers, count):
+            m.submodules[f"group_{start // count}"] = group = AccumulatorGroup(
+                parameters=p, count=count, lookup=parts.lookup
+            )
+            m.d.comb += [
+                group.move.eq(move),
+                group.step.eq(feed.step),
+                group.first.eq(feed.first),
+                group.operand.eq(feed.operand),
+            ]
+            for i in range(count):
+                m.d.comb += [
+                    group.weights[i].eq(feed.weight[start + i]),
+                    sums.groups.payload["items"][start + i].eq(group.totals[i]),
+                ]
         return m

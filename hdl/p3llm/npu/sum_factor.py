@@ -21,9 +21,10 @@ COMMON_STAGES = 3
 class SumFactor(Unit):
     """Hold the scales of quantised vectors, and compute the factor of the sums of their products.
 
-    Two pairs of heads may be in flight in each pseudo-channel, with one scale per head. The factor
-    of a linear layer's sums is the scale of its inputs; that of scores, the scale of the query
-    times ``log2(e) / sqrt(head_size)``; that of a head, the largest scale of its values.
+    Two pairs of heads may be in flight in each pseudo-channel, with one scale per head, while a
+    linear layer is in flight. The factor of a linear layer's sums is the scale of its inputs; that
+    of scores, the scale of the query times ``log2(e) / sqrt(head_size)``; that of a head, the
+    largest scale of its values.
 
     **Latency** `COMMON_STAGES` cycles from `instruction` to `common`. **Numerics** the product is
     rounded once, in binary32.
@@ -70,20 +71,27 @@ class SumFactor(Unit):
         p, given = self.parameters, self.instruction
         bits = p.channel_bits
         scale_index = Cat(given.scale_index, given.head[:bits]) if bits else given.scale_index
+        of_scores = given.operation == NpuOperation.SCORES
+        of_query = of_scores | (given.operation == NpuOperation.QUERY)
+        inputs = Array(Signal(16, name=f"inputs_{i}") for i in range(p.in_flight))
         scales = Array(Signal(16, name=f"scale_{i}") for i in range(p.scale_count))
         largest = Array(Signal(16, name=f"largest_{i}") for i in range(p.scale_count))
-        with m.If(self.scale.valid):
+        of_inputs = inputs[given.scale_index[: p.in_flight - 1]]
+        with m.If(self.scale.valid & of_query):
             m.d.sync += scales[scale_index].eq(self.scale.value)
+        with m.If(self.scale.valid & ~of_query):
+            m.d.sync += of_inputs.eq(self.scale.value)
         with m.If(self.largest.valid):
             m.d.sync += largest[scale_index].eq(self.largest.value)
-        of_scores = given.operation == NpuOperation.SCORES
         of_head = given.operation == NpuOperation.HEAD_OUTPUT
         m.submodules.widen = widen = FloatConvert(source=BINARY16, target=BINARY32)
         # FP16 factors are far above binary32's subnormal numbers, and so are their products.
         m.submodules.product = product = FloatNormalMultiply(stages=COMMON_STAGES)
         of_product = Mux(of_head, FRACTION_BITS[Mode.PV], FRACTION_BITS[Mode.LINEAR])
         m.d.comb += [
-            widen.a.eq(Mux(of_head, largest[scale_index], scales[scale_index])),
+            widen.a.eq(
+                Mux(of_head, largest[scale_index], Mux(of_query, scales[scale_index], of_inputs))
+            ),
             product.a.eq(widen.result),
             # Scores are in base 2.
             product.b.eq(Mux(of_scores, score_factor(p.head_size), BINARY32.one)),

@@ -135,7 +135,10 @@ def test_scaling_in_units_costs_only_columns(batch: int) -> None:
     refresh, total = refresh_cycles(p), Counter[str]()
     for product, counts in memory_side(p, POSITION):
         if product.mode is Mode.LINEAR and product.groups:
-            assert counts["FILL_SCALES"] == product.rounds * -(-product.groups // 2)
+            # Half of the groups of a shared round.
+            groups = [product.groups] * (product.rounds - product.shared)
+            groups += [-(-product.groups // 2)] * product.shared
+            assert counts["FILL_SCALES"] == sum(-(-one // 2) for one in groups)
             assert counts["READ_RESULT"] == 3 * p.units * batch * product.rounds
             assert not counts["READ"]
             total += counts
