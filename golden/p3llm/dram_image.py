@@ -52,8 +52,11 @@ def matrix_image(p: P3llmParameters, matrix: Matrix, place: MatrixPlace) -> Byte
     whole = place.rounds - place.shared
     image = rounds_image(selects[:whole], steps[:whole], columns[:whole])
     if place.shared:
-        tables = (shared_round(p, place, one[-1:], axis=3) for one in (selects, steps))
-        image += rounds_image(*tables, shared_round(p, place, columns[-1:], axis=2))
+        image += rounds_image(
+            shared_round(p, place, selects[-1:], axis=3),
+            shared_round(p, place, steps[-1:], axis=3),
+            shared_round(p, place, columns[-1:], axis=2),
+        )
     return np.concatenate([halves(p, matrix.scales), *image])
 
 

@@ -2,8 +2,8 @@
 
 The paper holds activations in an eDRAM of 256 KB (Section 5, Figure 10). The accelerator has a
 memory for each kind of vector instead. `python -m golden.study.kelle_activations` prints the table
-of `docs/kelle/study.md`: what these memories hold, how many bytes a token writes and reads, and how
-long each vector is held relative to the retention time.
+of `docs/kelle/study.md`: what these memories hold, how many bytes each token writes and reads, and
+how long each vector is held relative to the retention time.
 """
 
 from dataclasses import dataclass, replace
@@ -52,29 +52,29 @@ def vectors(p: KelleParameters, recomputed: int = 0) -> dict[Operation, int]:
     recomputed : int
         Recomputed tokens per step.
     """
-    heads, head, hidden = p.sequence_heads, p.head_slices, p.hidden_slices
-    members = p.batch + recomputed
+    heads, head, hidden = p.token_heads, p.head_slices, p.hidden_slices
+    members = p.step_tokens + recomputed
     # Keys and values are two tiles of bytes, which each query head of a group is multiplied by.
     cached = heads * head * 2 * p.group_size
     wide = p.operations(Operation.UP) + p.operations(Operation.GATE)
     return {
-        Operation.QUERY: p.heads * head * hidden * p.batch,
+        Operation.QUERY: p.heads * head * hidden * p.step_tokens,
         Operation.KEY: p.kv_heads * head * hidden * members,
         Operation.VALUE: p.kv_heads * head * hidden * members,
         Operation.SCORE: cached * p.cache_tiles,
         Operation.OWN: cached,
         Operation.ATTEND: cached * (p.cache_tiles + 1),
-        Operation.OUTPUT: p.heads * head * hidden * p.batch,
-        Operation.UP: wide * head * hidden * p.batch,
-        Operation.DOWN: p.heads * head * p.intermediate_slices * p.batch,
+        Operation.OUTPUT: p.heads * head * hidden * p.step_tokens,
+        Operation.UP: wide * head * hidden * p.step_tokens,
+        Operation.DOWN: p.heads * head * p.intermediate_slices * p.step_tokens,
     }
 
 
 def stores(p: KelleParameters, recomputed: int = 0) -> dict[str, Store]:
     """Return the memories of activations by their content."""
     n = vectors(p, recomputed)
-    state, wide = p.batch * p.hidden_size, p.batch * p.intermediate_size
-    rows = p.batch * p.heads * (p.cache_tiles + 1) * p.rows
+    state, wide = p.step_tokens * p.hidden_size, p.step_tokens * p.intermediate_size
+    rows = p.step_tokens * p.heads * (p.cache_tiles + 1) * p.rows
     inputs = n[Operation.QUERY] + n[Operation.KEY] + n[Operation.VALUE] + n[Operation.UP]
     return {
         # Inputs of the attention block, of recomputed tokens, and of the feed-forward block.
@@ -106,7 +106,7 @@ def moved_bytes(p: KelleParameters, recomputed: int = 0) -> tuple[int, int]:
     """Return the bytes of activations that a token writes and reads, in all layers and the head."""
     found = stores(p, recomputed).values()
     written, read = sum(s.written for s in found), sum(s.read for s in found)
-    once = p.batch * p.hidden_size if p.vocabulary_size else 0
+    once = p.step_tokens * p.hidden_size if p.vocabulary_size else 0
     layers = p.layers * ELEMENT_BYTES
     return written * layers + once * ELEMENT_BYTES, read * layers + lm_head_bytes(p)
 

@@ -237,7 +237,8 @@ def test_blocks_equal_steps_of_one_token(prefilled: int, vectors: int) -> None:
     rng = np.random.default_rng(vectors)
     blocks, single = KelleModel(p, layer), KelleModel(p, layer)
     if prefilled:
-        prefill(blocks, prefilled), prefill(single, prefilled)
+        prefill(blocks, prefilled)
+        prefill(single, prefilled)
     inputs = layer.quantised.copy()
     now, reused, kept, evicted = prefilled, 0, 0, 0
     while now < 200:

@@ -33,7 +33,7 @@ def network() -> Any:
         vocab_size=61,
         initializer_range=0.2,
     )
-    model = LlamaForCausalLM(config).eval()
+    model: Any = LlamaForCausalLM(config).eval()
     for layer in model.model.layers:
         layer.input_layernorm.weight.data.uniform_(0.5, 3)
         layer.post_attention_layernorm.weight.data.uniform_(0.5, 3)
@@ -126,7 +126,7 @@ def test_gptq_is_the_optimal_brain_surgeon(columns: int) -> None:
     assert error(found) < 0.8 * error(plain)
 
 
-def test_gptq_leaves_inputs_that_are_always_zero() -> None:
+def test_gptq_gives_no_weight_to_inputs_that_are_always_zero() -> None:
     weights = torch.ones((2, 3))
     products = torch.diag(torch.tensor([2.0, 0.0, 3.0]))
     found = gptq(weights, products, 3, lambda _: torch.round)
@@ -218,7 +218,7 @@ def test_attention_has_keys_and_values_of_four_bits(rotated: bool) -> None:
 
 
 @pytest.mark.parametrize("quantised", (quarot_model, qserve_model))
-def test_quantised_copies_leave_the_model_and_lose_little(
+def test_quantised_copies_change_no_model_and_lose_little(
     quantised: Callable[..., Any], network: Any, tokens: Tensor
 ) -> None:
     plain = logits(network, tokens)

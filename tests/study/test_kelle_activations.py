@@ -60,7 +60,7 @@ def test_vectors_are_those_of_the_hardware(preset: str, operation: Operation) ->
         Operation.UP: p.operations(Operation.UP) + p.operations(Operation.GATE),
         Operation.OUTPUT: p.heads,
         Operation.DOWN: p.heads,
-    }.get(operation, p.sequence_heads)
+    }.get(operation) or p.token_heads
     assert vectors(p, recomputed=1)[operation] == times * issued(p, operation, recomputed=1)
 
 
