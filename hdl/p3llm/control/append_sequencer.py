@@ -95,8 +95,6 @@ class AppendSequencer(Unit):
             [Signal(self.groups[name], name=f"{name}_{c}" if c else name) for c in channels]
             for name in self.groups
         )
-        slices = 2 * p.kv_heads * p.head_size // p.lanes
-        self.waiting = MemoryFifo(shape=p.codes_layout, depth=slices)
         self.loaded = Signal()
         self.part, self.turn = Signal(Part), Signal(range(max(p.head_size // PE_LANES, 2)))
         bits = p.channel.unit.column_bits
@@ -120,7 +118,6 @@ class AppendSequencer(Unit):
     def elaborate(self, platform: object) -> Module:
         """Hold a key and a value; write one part after the other."""
         m = Module()
-        m.submodules.waiting = self.waiting
         command = self.command
         self._hold(m)
         position = MemoryBits(self.parameters).position
@@ -196,9 +193,12 @@ class AppendSequencer(Unit):
         The codes of all heads of a token wait in a memory, so that the NPU need not wait for the
         appends.
         """
-        p, held = self.parameters, self.waiting.sink
+        p = self.parameters
+        slices = 2 * p.kv_heads * p.head_size // p.lanes
+        m.submodules.waiting = waiting = MemoryFifo(shape=p.codes_layout, depth=slices)
+        held = waiting.sink
         given = held.payload
-        connect_streams(m, self.codes, self.waiting.source)
+        connect_streams(m, self.codes, waiting.source)
         m.d.comb += held.ready.eq(~self.loaded)
         with m.If(held.valid & held.ready):
             m.d.sync += self.loaded.eq(given.complete)
