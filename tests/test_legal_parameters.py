@@ -59,7 +59,7 @@ def test_ends_of_ranges_are_simulated(top: str) -> None:
         ("kelle", {"vectors": 4}),
         # More sequences than two, and blocks longer than the window and the slots.
         ("kelle", {"batch": 3, "block": 9, "words": 256}),
-        ("kelle", {"block": 5, "centred": True, "weight_memory": 48, "channel_bytes": 4}),
+        ("kelle", {"block": 5, "centred": True, "channel_bytes": 4, "weight_memory": 48}),
         ("kelle", {"layers": 2, "words": 128}),
         ("eviction_controller", {"layers": 3}),
     ],

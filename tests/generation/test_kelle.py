@@ -45,7 +45,8 @@ def prepared(
     settings: Settings = SETTINGS,
 ) -> Run:
     model = small_model()
-    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters(preset))
+    fitted = KelleSystem.fitted(model, entry_named("kelle").parameters(preset))
+    parameters = KelleSystem.with_memory(fitted, settings)
     return running(KelleSystem(model, parameters, settings, folder), prompt, tokens)
 
 
@@ -217,10 +218,12 @@ def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], mess
 def test_a_clock_at_which_ticks_cannot_be_counted_is_refused(
     tmp_path: Path, clock: int, message: str
 ) -> None:
-    model = small_model()
-    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    model, settings = small_model(), replace(SETTINGS, clock=clock)
+    fitted = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    # A short access, so that a read takes few cycles at every clock.
+    fitted = replace(fitted, access_ps=600)
     with pytest.raises(ValueError, match=message):
-        KelleSystem(model, parameters, replace(SETTINGS, clock=clock), tmp_path)
+        KelleSystem(model, KelleSystem.with_memory(fitted, settings), settings, tmp_path)
 
 
 def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
