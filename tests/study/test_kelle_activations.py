@@ -32,7 +32,8 @@ def issued(p: KelleParameters, operation: Operation, recomputed: int) -> int:
         context.set(ports.operations.payload.operation, operation)
         context.set(ports.operations.valid, 1)
         context.set(ports.vectors.ready, 1)
-        context.set(ports.count, p.batch + recomputed)
+        context.set(ports.last_token, p.step_tokens - 1)
+        context.set(ports.count, p.step_tokens + recomputed)
         for name in ("arrived", "renewed", "attended", "multiplied"):
             port = getattr(ports, name)
             context.set(port, (1 << len(port)) - 1)
