@@ -106,13 +106,13 @@ def test_blocks_give_the_tokens_and_states_of_single_tokens(
     counts = [figures["count"] for figures in run.progress.figures]
     assert counts == [1, 6, 6, 1, 1, 1, 1]
     assert any(figures["evictions"] for figures in run.progress.figures)
-    reference: Any = single.system.golden
-    reference.begin(first_states(single.system.model, prompt[0]))
+    system: Any = run.system
+    one: Any = single.system
+    reference = one.golden
+    reference.begin(first_states(one.model, prompt[0]))
     text = [*prompt, *tokens]
     for position, found in enumerate(results[: len(text) - 2], start=1):
-        state = run.system.integers.embedded(
-            run.system.model.embedding[text[position]], run.system.p
-        )
+        state = system.integers.embedded(system.model.embedding[text[position]], system.p)
         expected = reference.step(position, state, predict=False)
         assert np.array_equal(found.states, expected.states), position
         for own, step in zip(found.steps, expected.steps, strict=True):
