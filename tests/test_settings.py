@@ -95,14 +95,18 @@ def test_every_type_is_read() -> None:
 @pytest.mark.parametrize(
     ("top", "settings", "sentence"),
     [
-        ("softmax", "lane=4", "a parameter of softmax must be one of lanes, scores, rows, not "),
+        (
+            "softmax",
+            "lane=4",
+            "a parameter of softmax must be one of lanes, scores, rows, divided, not ",
+        ),
         ("softmax", "lane=4", "'lane'; did you mean 'lanes'?"),
         ("softmax", "lanes=3", "lanes must be a power of two between 1 and 64, not 3"),
         ("softmax", "scores=12", "scores must be a multiple of lanes, not 12"),
         ("softmax", "lanes=four", "lanes must be an integer, not 'four'"),
         ("softmax", "lanes", "SET must be pairs such as lanes=16 or array.rows=16, not 'lanes'"),
         ("softmax", "lanes=2 lanes=4", "SET must set each parameter once, not lanes twice"),
-        ("softmax", "lanes.x=4", "must be one of lanes, scores, rows, not 'lanes.x'"),
+        ("softmax", "lanes.x=4", "must be one of lanes, scores, rows, divided, not 'lanes.x'"),
         ("veda", "array.row=4", "not 'array.row'; did you mean 'array.rows'?"),
         ("veda", "array=4", "array must be set by its parameters array.rows, array.columns,"),
         ("veda", "array.sum_format=fp17", "must be one of binary16, binary32, fp29, not 'fp17'"),

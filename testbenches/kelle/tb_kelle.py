@@ -1,5 +1,6 @@
 """Testbench of the accelerator: decode steps of a SmolLM2 layer, from state to state."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -19,7 +20,7 @@ from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
 from testbenches.applicable import Run, only_if
 from testbenches.bench import record_fact
-from testbenches.kelle.accelerator import WAITING, Tokens, arrays
+from testbenches.kelle.accelerator import WAITING, arrays
 from testbenches.kelle.decode import MOST_CACHES, Decode, intervals, longest, shortened
 from testbenches.kelle.script import Steps
 from testbenches.kelle.step_cycles import step_bound
@@ -291,7 +292,7 @@ async def longest_block(dut: Any) -> None:
     await decode.check()
 
 
-def without_last(p: KelleParameters, tokens: Tokens) -> Bits:
+def without_last(p: KelleParameters, tokens: Sequence[tuple[int, int]]) -> Bits:
     """Return tokens that do not end their step, of the highest sequence number, legal or not."""
     values = {
         "position": [position for _sequence, position in tokens],

@@ -100,7 +100,9 @@ def test_a_module_is_that_of_the_equations() -> None:
     added = attended(here, t["query"], t["key"], t["value"], SMALL) @ t["output"].T
     further = normed((states + added).astype(np.float32), t["feed_forward_norm"], SMALL)
     added = added + gated(further, t["gate"], t["up"]) @ t["down"].T
-    assert np.allclose(added, layer_outputs(t, states, SMALL), atol=1e-5)
+    exact = layer_outputs(t, states, SMALL)
+    # Sums of float32 have errors in proportion to the largest terms.
+    assert np.abs(added - exact).max() <= 16 * np.finfo(np.float32).eps * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("kv_heads", [2, 4])

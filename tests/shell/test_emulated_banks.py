@@ -114,8 +114,8 @@ def test_written_position_is_forgotten_elsewhere() -> None:
 
 def test_first_position_does_not_follow_the_last_one() -> None:
     """The number of positions is just below a power of two."""
-    p = replace(TINY, p3llm=replace(TINY.p3llm, vocabulary_size=321))
-    assert p.positions == 2**11 - 12
+    p = replace(TINY, p3llm=replace(TINY.p3llm, vocabulary_size=340))
+    assert p.positions == 2**11 - 1
     bench = BanksBench(p, latency=10)
     bench.run([Access(place) for place in (p.positions - 2, p.positions - 1, 0, 1)])
     assert [wait > 0 for wait in bench.waits] == [True, False, True, False]

@@ -118,9 +118,10 @@ class TotalCollector(Unit):
             m.d.sync += parts[index].eq(words)
         held = layout(parts[index] & write.added.replicate(layout.size))
         sums = []
-        for i, word in enumerate(layout(words)):
+        arrived = layout(words)
+        for i in range(p.result):
             sums.append(Signal(SUM_BITS, name=f"sum_{i}"))
-            m.d.comb += sums[i].eq(word + held[i])
+            m.d.comb += sums[i].eq(arrived[i] + held[i])
         return sums
 
     def _stores(self, m: Module, write: data.View, valid: Value, words: list[Value]) -> None:

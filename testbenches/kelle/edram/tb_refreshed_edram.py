@@ -121,7 +121,9 @@ class Banks:
         """Read everything; return whether words are unchanged: [row, side, half, bank]."""
         edram = self.p.edram
         await self.bench.run(until=lambda: all(source.idle for source in self.sources.values()))
-        await self.bench.step()
+        # The rows of the last reads are still due.
+        for _ in range(edram.read_cycles):
+            await self.bench.step()
         self.clear()
         for side in SIDES:
             self.sources[f"{side}_read"].send(self.addresses)
