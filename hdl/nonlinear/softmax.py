@@ -67,7 +67,8 @@ class SoftmaxParameters(Parameters):
         Maximum number of complete rows, in flight or stored.
     divided : bool
         Whether registers divide the product of a power and its factor in the middle, and the
-        factor before its shift. They add 2 cycles of latency, and change no value.
+        factor and each power before their shifts. They add 3 cycles of latency, and change no
+        value.
 
     Raises
     ------
@@ -94,7 +95,7 @@ class SoftmaxParameters(Parameters):
     @property
     def depth(self) -> int:
         """Slices in the buffer: the longest row, plus those taken while its sum is inverted."""
-        return self.scores // self.lanes + TURNAROUND
+        return self.scores // self.lanes + TURNAROUND + int(self.divided)
 
     @property
     def slice_layout(self) -> data.StructLayout:
@@ -133,24 +134,32 @@ def largest(values: list[Value]) -> Value:
     return values[0]
 
 
-def power(m: Module, score: Value, maximum: Value) -> Value:
-    """Return 2**(score - maximum) with 15 fraction bits, floor; the exponent is at most 0."""
+def power_of_fraction(m: Module, score: Value) -> Value:
+    """Return 2**f of the fraction f of a score, with 15 fraction bits, exact."""
     quarter, offset = score[8:10], score[:8]
     start = Array(Const(value, POWER_FRACTION) for value in STARTS)[quarter]
     slope = Array(Const(value, 6) for value in SLOPES)[quarter]
     rise = CarrySaveSum(m, POWER_FRACTION)
     rise.add_product(offset, slope)
     rise.add(start)
-    mantissa = Cat(rise.result(), Const(1, 1))
+    return Cat(rise.result(), Const(1, 1))
+
+
+def binades_below(score: Value, maximum: Value) -> Value:
+    """Return the maximum minus the integer part of a score."""
     # The difference is not negative, so its low bits are sufficient.
-    distance = (maximum - score[SCORE.fraction_bits :].as_signed())[: MAXIMUM.width]
+    return (maximum - score[SCORE.fraction_bits :].as_signed())[: MAXIMUM.width]
+
+
+def power(mantissa: Value, distance: Value) -> Value:
+    """Return 2**(score - maximum) with 15 fraction bits, floor; the exponent is at most 0."""
     return Mux(distance[4:].any(), 0, mantissa >> distance[:4])
 
 
 class Softmax(Unit):
     """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
-    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 12 if
+    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 13 if
     `divided`.
 
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
@@ -239,18 +248,24 @@ class Softmax(Unit):
         # The increase of the maximum is the number of binades by which the previous sum is shifted.
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
+        # If `divided`, registers hold each power before its shift, and the slice's other values.
+        late = partial(delay_line, m, cycles=int(p.divided))
+        keep = late(scores.keep, name="keep")[-1]
         for i in lanes:
-            m.d.sync += powers[i].eq(Mux(scores.keep[i], power(m, scores.values[i], maximum), 0))
+            mantissa = late(power_of_fraction(m, scores.values[i]), name=f"mantissa_{i}")[-1]
+            distance = late(binades_below(scores.values[i], maximum), name=f"distance_{i}")[-1]
+            m.d.sync += powers[i].eq(Mux(keep[i], power(mantissa, distance), 0))
         m.d.sync += [
-            growth.eq(maximum - running),
-            first.eq(begins),
-            last.eq(scores.last),
-            written.eq(strobe),
+            growth.eq(late((maximum - running)[: MAXIMUM.width], name="rise")[-1]),
+            first.eq(late(begins, name="begins")[-1]),
+            last.eq(late(scores.last, name="taken_last")[-1]),
+            written.eq(late(strobe, name="taken", reset=True)[-1]),
         ]
+        tag = late(running, name="running")[-1]
         m.d.comb += [
             buffer.write.strobe.eq(written),
             buffer.write.last.eq(last),
-            buffer.write.tag.eq(running),
+            buffer.write.tag.eq(tag),
             buffer.write.data.eq(powers),
         ]
 
@@ -262,7 +277,7 @@ class Softmax(Unit):
             denominator.first.eq(first),
             denominator.last.eq(last),
             denominator.growth.eq(growth),
-            denominator.maximum.eq(running),
+            denominator.maximum.eq(tag),
             denominator.powers.eq(powers),
             buffer.results.valid.eq(denominator.valid),
             buffer.results.payload.eq(denominator.row),
