@@ -23,6 +23,7 @@ from synth.buffering import buffer_modules
 from synth.ideal_cells import CONSTANTS
 from synth.liberty import Library
 from synth.mapped_design import Memory, ModuleArea, Netlist, count_cells
+from synth.register_copies import copy_registers
 from synth.sizing import size_cells
 
 RELAXED_PS = 1_000_000.0
@@ -166,8 +167,11 @@ def map_to_cells(
         mapped = directory / f"{name}.mapped.json"
         contents = json.loads(mapped.read_text())
         if design.form == "parts":
+            if recipe == RECIPES[-1]:
+                copy_registers(contents, library)
             buffer_trees(contents, library, recipe)
-            delays = [size_cells(contents, library, directory, _sizing(recipe, target_ps))]
+            sizing = _sizing(recipe, target_ps, wires=True)
+            delays = [size_cells(contents, library, directory, sizing)]
         else:
             buffer_modules(contents, library)
         mapped.write_text(json.dumps(contents))
@@ -289,10 +293,14 @@ def _write_abc_files(
     (directory / "abc.constr").write_text("\n".join([*lines, f"set_load {load:g}", ""]))
 
 
-def _sizing(recipe: str, target_ps: float | None) -> list[str]:
-    """Return ABC's commands that size the cells."""
+def _sizing(recipe: str, target_ps: float | None, *, wires: bool = False) -> list[str]:
+    """Return ABC's commands that size the cells, with the library's default wire load or without.
+
+    Inside Yosys, ABC has no wire loads: Yosys gives it a library of cells only.
+    """
     target = target_ps or (None if recipe == RECIPES[-1] else RELAXED_PS)
-    return script("size.abc", target=f"-D {target:.0f}" if target else "")
+    file = "size_parts.abc" if wires else "size.abc"
+    return script(file, target=f"-D {target:.0f}" if target else "")
 
 
 def _map_constants(cells: dict[int, tuple[str, str]]) -> str:

@@ -43,9 +43,7 @@ class Buffers:
     def __init__(self, module: dict[str, Any], buffer: Cell) -> None:
         self._cells, self._type = module["cells"], buffer.name
         (self._source,), (self._target,) = buffer.inputs, buffer.outputs
-        places = (*module["ports"].values(), *module["netnames"].values())
-        bits = (bit for place in places for bit in place["bits"] if isinstance(bit, int))
-        self._unused = 1 + max(bits, default=1)
+        self._unused = unused_net(module)
         self.added = 0
 
     def add(self, net: int | str, group: Iterable[Sink], *, ahead: float = 0.0) -> Sink:
@@ -66,6 +64,13 @@ class Buffers:
         }
         self._unused, self.added = self._unused + 1, self.added + 1
         return Sink(bits=connections[self._source.name], index=0, pins=1, ahead=ahead)
+
+
+def unused_net(module: dict[str, Any]) -> int:
+    """Return the first number of a module that no net has, nor any after it."""
+    nets = [net["bits"] for net in (*module["ports"].values(), *module["netnames"].values())]
+    nets += [bits for cell in module["cells"].values() for bits in cell["connections"].values()]
+    return 1 + max((bit for bits in nets for bit in bits if isinstance(bit, int)), default=1)
 
 
 def buffer_modules(design: dict[str, Any], library: Library) -> int:

@@ -1,6 +1,6 @@
 """Product of two integers plus an addend and a constant, with a single carry chain."""
 
-from amaranth.hdl import Module, Shape, Value, signed, unsigned
+from amaranth.hdl import Module, Shape, Value, ValueLike, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.carry_save_sum import CarrySaveSum
@@ -164,4 +164,15 @@ def multiply_add(
     m.d.comb += [unit.a.eq(a), unit.b.eq(b)]
     if c is not None:
         m.d.comb += unit.c.eq(c)
+    return unit.result
+
+
+def divided_product(
+    m: Module, name: str, a: Value, b: Value, *, enable: ValueLike, constant: int = 0
+) -> Value:
+    """Return the exact ``a * b + constant`` from a submodule with registers in its middle."""
+    m.submodules[name] = unit = DividedProduct(
+        a=a.shape(), b=b.shape(), constant=constant, enable=True
+    )
+    m.d.comb += [unit.enable.eq(enable), unit.a.eq(a), unit.b.eq(b)]
     return unit.result

@@ -22,7 +22,7 @@ from hdl.nonlinear.row_norm import (
     squared,
     weighted,
 )
-from hdl.parameters import parameter_object
+from hdl.parameters import option, parameter_object
 from hdl.unit import Unit
 
 SPREAD_STAGES = 2
@@ -46,14 +46,19 @@ class LayerNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered, weighed : bool
+    weighed : bool
         As in `RowNormParameters`.
+    registered : bool
+        Whether a register separates the product with the reciprocal deviation from its shift. It
+        adds a cycle of latency, and changes no value.
 
     Raises
     ------
     ValueError
         If a parameter violates a rule; the message contains the rule and the value.
     """
+
+    registered: bool = option(default=False)
 
     @property
     def root_breakpoints(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arith.delay_line import delay_line
-from hdl.arith.multiply_add import DividedProduct, multiply_add
+from hdl.arith.multiply_add import divided_product, multiply_add
 from hdl.memory.row_buffer import RowBuffer, take_slices
 from hdl.nonlinear.row_norm import (
     GUARD_BITS,
@@ -20,7 +20,7 @@ from hdl.nonlinear.row_norm import (
     squared,
     weighted,
 )
-from hdl.parameters import option, parameter_object, require
+from hdl.parameters import option, parameter_object
 from hdl.unit import Unit
 
 TURNAROUND = 8
@@ -41,7 +41,7 @@ class RmsNormParameters(RowNormParameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered, weighed : bool
+    weighed : bool
         As in `RowNormParameters`.
     divided : bool
         Whether registers divide the sum of the squares, before its carry chain, and the product
@@ -55,12 +55,6 @@ class RmsNormParameters(RowNormParameters):
     """
 
     divided: bool = option(default=False)
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        super().__post_init__()
-        rule = "registered must be false with divided"
-        require(not (self.registered and self.divided), rule, self.registered)
 
     @property
     def root_breakpoints(self) -> tuple[int, ...]:
@@ -82,7 +76,7 @@ class RmsNorm(Unit):
     Element i of a row becomes ``x[i] * w[i] / sqrt(mean(x**2) + epsilon)``. The scale of a row
     cancels, so every row may have its own scale and use all 16 bits; only epsilon depends on it.
 
-    **Latency** 10 cycles from a row's last slice to its first result, 11 if `registered`, 13 if
+    **Latency** 10 cycles from a row's last slice to its first result, 13 if
     `divided`.
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
     rows are in flight, the next row waits: `rows` rows of n slices take at least ``2 n + 5``
@@ -183,8 +177,7 @@ class RmsNorm(Unit):
 
         def held(value: Value, name: str, *, reset: bool = False) -> Value:
             """Return a value of the product's cycle in the cycle of the shift."""
-            cycles = 2 if p.divided else int(p.registered)
-            return delay_line(m, value, cycles, name=name, enable=move, reset=reset)[-1]
+            return delay_line(m, value, 2 * p.divided, name=name, enable=move, reset=reset)[-1]
 
         # The last stage may load while the other stages wait for weights.
         free = ~self.results.valid | self.results.ready
@@ -210,21 +203,13 @@ class RmsNorm(Unit):
             m.d.sync += [self.results.valid.eq(weighed), out.last.eq(weighed_last)]
         for i in range(p.lanes):
             ratio = Signal(RATIO, name=f"ratio_{i}", reset_less=True)
+            factors = f"scale_{i}", buffer.data[i], row.mantissa
             if p.divided:
-                m.submodules[f"scale_{i}"] = product = DividedProduct(
-                    a=buffer.data[i].shape(), b=row.mantissa.shape(), enable=True
-                )
-                m.d.comb += [
-                    product.enable.eq(move),
-                    product.a.eq(buffer.data[i]),
-                    product.b.eq(row.mantissa),
-                ]
-                scaled = product.result
+                scaled = divided_product(m, *factors, enable=move)
+                # A register before the shift.
+                scaled = delay_line(m, scaled, 1, name=f"product_{i}", enable=move)[-1]
             else:
-                scaled = multiply_add(m, f"scale_{i}", buffer.data[i], row.mantissa)
-            # A register before the shift.
-            cycles = int(p.registered or p.divided)
-            scaled = delay_line(m, scaled, cycles, name=f"product_{i}", enable=move)[-1]
+                scaled = multiply_add(m, *factors)
             result = weighted(m, f"weight_{i}", ratio, self.weights.payload[i], p, enable=free)
             with m.If(move):
                 m.d.sync += ratio.eq(scaled >> shift)

@@ -56,9 +56,6 @@ class RowNormParameters(Parameters):
         Fraction bits of the 16-bit weights.
     rows : int
         Maximum number of complete rows, in flight or stored.
-    registered : bool
-        Whether a register separates the product with the reciprocal root from its shift. It adds a
-        cycle of latency, and changes no value.
     weighed : bool
         Whether a register separates the product with the weight from its clamp. It adds a cycle of
         latency, and changes no value.
@@ -73,7 +70,6 @@ class RowNormParameters(Parameters):
     width: Annotated[int, Range(2, 8192, "elements")] = 4096
     weight_fraction: Annotated[int, Range(10, 15, "bits")] = 14
     rows: Annotated[int, Range(1, 16, "rows")] = 4
-    registered: bool = option(default=False)
     weighed: bool = option(default=False)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from hdl.arith.carry_save_sum import CarrySaveSum, column_sum
 from hdl.arith.delay_line import delay_line
 from hdl.arith.fixed_point import FixedPoint
-from hdl.arith.multiply_add import DividedProduct, multiply_add
+from hdl.arith.multiply_add import divided_product, multiply_add
 from hdl.arith.reciprocal import MANTISSA_BITS, Reciprocal
 from hdl.memory.row_buffer import RowBuffer
 from hdl.parameters import Parameters, PowerOfTwo, Range, option, parameter_object, require
@@ -292,14 +292,13 @@ class Softmax(Unit):
         # A slice was written relative to the maximum at that time: correct it by the row's maximum.
         shift = (buffer.result.shift - buffer.tag)[:SHIFT_BITS]
         mantissa, powers = buffer.result.mantissa, buffer.data
-        valid, last = buffer.valid, buffer.last
-        if p.divided:
-            # A register before the shift of the mantissa; the data, read later, wait as well.
-            shift = delay_line(m, shift, 1, name="shift", enable=move)[-1]
-            mantissa = delay_line(m, mantissa, 1, name="mantissa", enable=move)[-1]
-            powers = delay_line(m, powers, 1, name="data", enable=move)[-1]
-            valid = delay_line(m, valid, 1, name="valid", enable=move, reset=True)[-1]
-            last = delay_line(m, last, 1, name="last", enable=move)[-1]
+        # A register before the shift of the mantissa; the data, which are read later, wait as well.
+        extra = int(p.divided)
+        shift = delay_line(m, shift, extra, name="shift", enable=move)[-1]
+        mantissa = delay_line(m, mantissa, extra, name="mantissa", enable=move)[-1]
+        powers = delay_line(m, powers, extra, name="data", enable=move)[-1]
+        valid = delay_line(m, buffer.valid, extra, name="valid", enable=move, reset=True)[-1]
+        last = delay_line(m, buffer.last, extra, name="last", enable=move)[-1]
         wide = Cat(Const(0, FACTOR_FRACTION + 2 - MANTISSA_BITS), mantissa)
         # A shift by 32 or more gives zero, so the shifter has only 5 bits.
         shifted = Mux(shift[5:].any(), 0, wide >> shift[:5])
@@ -307,16 +306,13 @@ class Softmax(Unit):
         scaled, scaled_last = Signal(), Signal(reset_less=True)
         out = self.probabilities.payload
         drop = POWER_FRACTION + FACTOR_FRACTION - PROBABILITY.fraction_bits
-        if p.divided:
-            products = self._divided_products(m, powers, factor, move, constant=1 << drop - 1)
-        else:
-            products = [
-                multiply_add(m, f"scale_{i}", buffer.data[i], factor, constant=1 << drop - 1)
-                for i in range(p.lanes)
-            ]
-        cycles = int(p.divided)
-        done = delay_line(m, scaled, cycles, name="scaled", enable=move, reset=True)[-1]
-        done_last = delay_line(m, scaled_last, cycles, name="scaled_last", enable=move)[-1]
+        product = partial(divided_product, enable=move) if p.divided else multiply_add
+        products = [
+            product(m, f"scale_{i}", powers[i], factor, constant=1 << drop - 1)
+            for i in range(p.lanes)
+        ]
+        done = delay_line(m, scaled, extra, name="scaled", enable=move, reset=True)[-1]
+        done_last = delay_line(m, scaled_last, extra, name="scaled_last", enable=move)[-1]
         with m.If(move):
             m.d.sync += [
                 # Round to nearest: the lowest bit is the half.
@@ -327,23 +323,6 @@ class Softmax(Unit):
                 out.last.eq(done_last),
             ]
             m.d.sync += [out.values[i].eq(products[i] >> drop) for i in range(p.lanes)]
-
-    def _divided_products(
-        self, m: Module, powers: data.View, factor: Signal, move: Signal, *, constant: int
-    ) -> list[Value]:
-        """Return each lane's power times the factor, with registers in the middle."""
-        products = []
-        for i in range(self.parameters.lanes):
-            m.submodules[f"scale_{i}"] = product = DividedProduct(
-                a=powers[i].shape(), b=factor.shape(), constant=constant, enable=True
-            )
-            m.d.comb += [
-                product.enable.eq(move),
-                product.a.eq(powers[i]),
-                product.b.eq(factor),
-            ]
-            products.append(product.result)
-        return products
 
 
 class Denominator(Unit):

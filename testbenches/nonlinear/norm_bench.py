@@ -121,8 +121,8 @@ class NormBench(UnitBench[Rows]):
         """Run captured rows without pauses; require the documented number of cycles."""
         cycles = await self.run(rows)
         slices = [self.p.slices] * len(rows[0])
-        # Both registers are downstream of the row buffer.
-        extra = int(self.p.registered) + int(self.p.weighed)
+        # The register is downstream of the row buffer.
+        extra = int(self.p.weighed)
         expected = full_rate_cycles(
             slices, rows=self.p.rows, latency=latency + extra, read_latency=read_latency + extra
         )

@@ -46,7 +46,8 @@ async def real_states(dut: Any) -> None:
     # SmolLM2's norms have no biases: use scaled hidden states.
     biases = np.clip(np.roll(states, 1, axis=1) >> 6, -(1 << 15), (1 << 15) - 1)
     rows = states, epsilon, weights, biases
-    await bench.run_at_full_rate(rows, latency=LATENCY, read_latency=READ_LATENCY)
+    extra = int(bench.p.registered)
+    await bench.run_at_full_rate(rows, latency=LATENCY + extra, read_latency=READ_LATENCY + extra)
 
 
 @cocotb.test()

@@ -74,7 +74,8 @@ class AccumulatorGroup(Unit):
                 m.d.comb += [unit.a[0].eq(self.operand), unit.b[0].eq(self.weights[i])]
                 multiplied = unit.result
             else:
-                multiplied = multiply_add(m, f"multiply_{i}", self.weights[i], self.operand)
+                # Booth digits of the weight, which has fewer bits, give fewer rows to add.
+                multiplied = multiply_add(m, f"multiply_{i}", self.operand, self.weights[i])
             with m.If(self.move):
                 m.d.sync += product.eq(multiplied)
                 # The first product of a pass replaces the sum of the previous pass.
