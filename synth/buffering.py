@@ -5,7 +5,7 @@ loads across module boundaries, from the innermost modules outwards, and inserts
 the module in which a net branches.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
@@ -91,24 +91,43 @@ def buffer_modules(design: dict[str, Any], library: Library) -> int:
     """
     if not library.buffer:
         return 0
-    modules: dict[str, Any] = design["modules"]
-    loads: dict[str, Loads] = {}
     added = 0
-    for name in innermost_first(modules):
-        module = modules[name]
-        sinks: Sinks = {}
-        for cell in module["cells"].values():
-            add_sinks(sinks, cell, library, loads)
+    for module, sinks in modules_with_sinks(design, library):
         buffers = Buffers(module, library.buffer)
         for net, ends in sinks.items():
             while sum(sink.pins for sink in ends) > FAN_OUT and len(ends) > 1:
                 ends[:] = [buffers.add(net, group) for group in _groups(ends)]
         added += buffers.added
+    return added
+
+
+def modules_with_sinks(
+    design: dict[str, Any], library: Library
+) -> Iterator[tuple[dict[str, Any], Sinks]]:
+    """Yield each module, after all modules that it contains, with the pins that its nets drive.
+
+    An input port of a module counts as the pins in it, after the changes that the caller makes to
+    the module's sinks.
+
+    Parameters
+    ----------
+    design : dict[str, Any]
+        A mapped design in Yosys's JSON format, with each memory as a separate module.
+    library : Library
+        The cells; clocks are ideal.
+    """
+    modules: dict[str, Any] = design["modules"]
+    loads: dict[str, Loads] = {}
+    for name in innermost_first(modules):
+        module = modules[name]
+        sinks: Sinks = {}
+        for cell in module["cells"].values():
+            add_sinks(sinks, cell, library, loads)
+        yield module, sinks
         loads[name] = {
             port: [(sum(sink.pins for sink in sinks.get(bit, ())), 0.0) for bit in bits]
             for port, bits in input_ports(module)
         }
-    return added
 
 
 def innermost_first(modules: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ has fewer levels. The copies have the inputs of the original.
 
 from typing import Any
 
-from synth.buffering import Loads, Sink, Sinks, add_sinks, innermost_first, input_ports, unused_net
+from synth.buffering import Sink, Sinks, modules_with_sinks, unused_net
 from synth.liberty import Library
 
 PINS = 144
@@ -33,20 +33,9 @@ def copy_registers(design: dict[str, Any], library: Library) -> int:
     int
         Registers added, each module counted once.
     """
-    modules: dict[str, Any] = design["modules"]
-    loads: dict[str, Loads] = {}
-    added = 0
-    for name in innermost_first(modules):
-        module = modules[name]
-        sinks: Sinks = {}
-        for cell in module["cells"].values():
-            add_sinks(sinks, cell, library, loads)
-        loads[name] = {
-            port: [(sum(sink.pins for sink in sinks.get(bit, ())), 0.0) for bit in bits]
-            for port, bits in input_ports(module)
-        }
-        added += _copy_in(module, library, sinks)
-    return added
+    return sum(
+        _copy_in(module, library, sinks) for module, sinks in modules_with_sinks(design, library)
+    )
 
 
 def _copy_in(module: dict[str, Any], library: Library, sinks: Sinks) -> int:
