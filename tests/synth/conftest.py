@@ -1,11 +1,11 @@
-"""Fixtures of a small layout, which each file of tests makes for itself."""
+"""A library with a buffer, and a small layout, which each file of tests makes for itself."""
 
 import pytest
 
 from synth.asic import elaborate, map_to_cells
 from synth.layout.flow import Layout, find_lef, lay_out
 from synth.layout.lef import Lef
-from synth.liberty import find_library
+from synth.liberty import Library, find_library
 from synth.mapped_design import Netlist
 
 SOURCE = """
@@ -21,6 +21,14 @@ module counter(input clk, input rst, input [3:0] d, output reg [3:0] q, output o
   end
 endmodule
 """
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    library = find_library()
+    if not library.buffer:
+        pytest.skip("the library has no buffer")
+    return library
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,12 @@ from typing import Any
 import pytest
 
 from synth.buffer_trees import LIMITS, buffer_trees
-from synth.liberty import Library, find_library
+from synth.liberty import Library
 from synth.mapped_design import Netlist
 from tests.synth.designs import Broadcast, Pair
 from tests.synth.netlists import most_pins, prove_equal, synthesise
 
 SINKS = 60
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    library = find_library()
-    if not library.buffer:
-        pytest.skip("the library has no buffer")
-    return library
 
 
 def parts(unit: Any, library: Library, directory: Path, recipe: str) -> Netlist:

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.unit import Unit
 from synth import register_copies
-from synth.liberty import Library, find_library
+from synth.liberty import Library
 from synth.register_copies import copy_registers
 from tests.synth.netlists import prove_equal, synthesise
 
@@ -33,14 +33,6 @@ class Masked(Unit):
         held = Signal()
         m.d.sync += [held.eq(self.flag), self.result.eq(self.word ^ held.replicate(BITS))]
         return m
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    library = find_library()
-    if not library.buffer:
-        pytest.skip("the library has no buffer")
-    return library
 
 
 def test_copies_share_the_pins_and_the_function_stays(
