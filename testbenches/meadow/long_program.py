@@ -1,5 +1,6 @@
 """Long programs on MEADOW's compiled model, with or without a limited memory bandwidth."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from testbenches.harness import Harness
 from testbenches.harness_memory import Bank, Channel
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.memory_images import states_of
-from testbenches.packing import from_integers
+from testbenches.packing import Bits, from_integers
 
 PORTS = {
     "vector_reads": "vectors",
@@ -30,6 +31,22 @@ TIMEOUT = 50_000
 
 
 @dataclass(frozen=True)
+class InstructionRun:
+    """The time from the end of the previous instruction to the end of an instruction.
+
+    Members
+    -------
+    cycles : int
+        Cycles of this time.
+    moved_bytes : int
+        Bytes at all ports in this time, which include the weights of later instructions.
+    """
+
+    cycles: int
+    moved_bytes: int
+
+
+@dataclass(frozen=True)
 class ProgramRun:
     """Results of a program.
 
@@ -41,11 +58,14 @@ class ProgramRun:
         Bytes at all ports.
     compared : int
         Number of values that were compared with the golden model and are equal.
+    instructions : list[InstructionRun]
+        The time of each instruction.
     """
 
     cycles: list[int]
     moved_bytes: int
     compared: int
+    instructions: list[InstructionRun]
 
 
 def run_program(
@@ -79,6 +99,9 @@ def run_program(
     p, code, traffic = program.p, program.code, program.traffic
     banks = _banks(program, folder)
     memories = [*([Channel(bits=bits)] if bits else []), *banks.values()]
+    word_bytes = {
+        port: bank.word_bytes for bank in banks.values() for port in (*bank.reads, *bank.writes)
+    }
     run = harness.run(
         {
             "instructions": from_integers(code.instructions, instruction_layout(p).size),
@@ -86,13 +109,11 @@ def run_program(
         },
         {"predictions": program.ends},
         driven={"clear_flags": from_integers([0], 1)},
+        record=["idle", *(signal for port in word_bytes for signal in _transfers(port))],
         memories=memories,
         timeout=TIMEOUT,
         progress=progress,
     )
-    word_bytes = {
-        port: bank.word_bytes for bank in banks.values() for port in (*bank.reads, *bank.writes)
-    }
     moved = dict.fromkeys(traffic.moved, 0)
     for port, each in word_bytes.items():
         moved[PORTS.get(port, "packets")] += run.counts[port] * each
@@ -115,8 +136,31 @@ def run_program(
             assert np.array_equal(got[:, : kept.shape[1]], kept), ("keys", "values")[part]
             compared += kept.size
     return ProgramRun(
-        np.diff([0, *run.cycles["predictions"]]).tolist(), sum(moved.values()), compared
+        np.diff([0, *run.cycles["predictions"]]).tolist(),
+        sum(moved.values()),
+        compared,
+        _instruction_runs(run.outputs, word_bytes),
     )
+
+
+def _transfers(port: str) -> tuple[str, str]:
+    """Return the signals that are both 1 in the cycle of a word."""
+    return f"{port}_words_valid", f"{port}_words_ready"
+
+
+def _instruction_runs(
+    recorded: Mapping[str, Bits], word_bytes: Mapping[str, int]
+) -> list[InstructionRun]:
+    """Return the time of each instruction; after each, the accelerator is idle for a cycle."""
+    idle = recorded["idle"][:, 0].astype(np.int64)
+    ends = np.flatnonzero(np.diff(idle) == 1) + 1
+    moved = np.zeros(len(idle), np.int64)
+    for port, each in word_bytes.items():
+        valid, ready = (recorded[signal][:, 0] for signal in _transfers(port))
+        moved += each * (valid & ready).astype(np.int64)
+    sums = np.add.reduceat(moved, [0, *ends])[: len(ends)]
+    cycles = np.diff([0, *ends])
+    return [InstructionRun(int(one), int(own)) for one, own in zip(cycles, sums, strict=True)]
 
 
 def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
@@ -132,13 +176,15 @@ def _banks(program: LayerProgram, folder: Path) -> dict[str, Bank]:
             dict.fromkeys(("key_reads", "value_reads"), p.reads(cached)),
             {"cache_writes": p.writes(cached)},
         ),
-        "tables": ({"table_reads": p.reads(p.unpacker.rows_layout)}, {}),
-        "packets": (dict.fromkeys(p.packet_ports, p.reads(packet)), {}),
     }
     if p.biases:
         ports["biases"] = {"bias_reads": p.reads(p.bias_layout)}, {}
     if p.tile_scales:
         ports["scales"] = {"scale_reads": p.reads(p.factor_layout)}, {}
+    # The order is the priority of the ports that share a limited bandwidth. Weights are last: they
+    # are fetched ahead, while instructions wait for all else.
+    ports["tables"] = {"table_reads": p.reads(p.unpacker.rows_layout)}, {}
+    ports["packets"] = dict.fromkeys(p.packet_ports, p.reads(packet)), {}
     banks = {}
     for name, (reads, writes) in ports.items():
         words = getattr(images, name).words

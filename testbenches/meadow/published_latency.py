@@ -2,8 +2,9 @@
 
 ``python -m testbenches.meadow.published_latency`` prints the tables of `docs/meadow/study.md` from
 the instructions of both programs. With ``MODEL CACHED TOKENS SETTINGS [BITS...]`` it measures both
-programs in the compiled Verilog, with random weights and random cached tokens, and compares all
-results; ``BITS`` are bits/cycle of all ports together, 0 is no limit.
+programs in the compiled Verilog, with random weights and random cached tokens, compares all
+results, and prints the cycles of each instruction; ``BITS`` are bits/cycle of all ports together, 0
+is no limit.
 """
 
 import sys
@@ -31,7 +32,7 @@ from hdl.settings import parse_settings, with_settings
 from testbenches.harness import Harness
 from testbenches.meadow.accelerator_file import matrices_of
 from testbenches.meadow.checked_program import LayerProgram
-from testbenches.meadow.long_program import run_program
+from testbenches.meadow.long_program import InstructionRun, run_program
 from testbenches.meadow.published_models import model_parameters
 from testbenches.meadow.random_layers import STATE_STEP, of_kind, random_weights
 from testbenches.meadow.traffic import has_weights, traffic_of
@@ -186,9 +187,42 @@ def measure(p: MeadowParameters, *, cached: int, tokens: int, bandwidths: Sequen
             print(
                 f"{bits} bits/cycle, {'GEMM, raw' if gemm else 'TPHS, packed'}: {run.cycles[0]:,}"
                 f" cycles, calculated {latency(work, bits or np.inf, ratio):,.0f}, bytes"
-                f" {run.moved_bytes:,}, packing {ratio:.3f}, {run.compared:,} values equal",
-                flush=True,
+                f" {run.moved_bytes:,}, packing {ratio:.3f}, {run.compared:,} values equal"
             )
+            print_instructions(p, work, run.instructions, bits, ratio, gemm=gemm)
+
+
+def instruction_names(p: MeadowParameters, *, gemm: bool) -> list[str]:
+    """Return a name for each instruction of `layer_program`."""
+    attention = ["queries", "scores", "softmax", "outputs"] if gemm else ["TPHS"]
+    inner = ["gate_proj", "up_proj"] if p.gated else ["up_proj"]
+    first = ["load", "first norm", "keys", "values", *attention, "o_proj"]
+    return [*first, "second norm", *inner, "down_proj", "store"]
+
+
+def print_instructions(
+    p: MeadowParameters,
+    work: Sequence[Work],
+    found: Sequence[InstructionRun],
+    bits: int,
+    ratio: float,
+    *,
+    gemm: bool,
+) -> None:
+    """Print measured and calculated cycles of each instruction.
+
+    Transfers are the cycles of the bytes in the time of an instruction, those of the next weights
+    included. In the remaining cycles all ports are idle.
+    """
+    print("| instruction | cycles | transfers | ports idle | lanes, ideal | calculated |")
+    print(f"|{'---|' * 6}")
+    names = instruction_names(p, gemm=gemm)
+    # The prediction that ends the program has no work.
+    for name, one, run in zip(names, work, found[:-1], strict=True):
+        transfers = 8 * run.moved_bytes / bits if bits else 0.0
+        cells = (run.cycles, transfers, run.cycles - transfers, one.cycles)
+        cells += (one.latency(bits or np.inf, ratio),)
+        print(f"| {name} | {' | '.join(f'{cell:,.0f}' for cell in cells)} |", flush=True)
 
 
 def rows() -> Iterator[tuple[str, int, float, tuple[float, ...]]]:

@@ -15,6 +15,7 @@ from testbenches.meadow.bandwidth import decode_step
 from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 from testbenches.meadow.random_layers import random_layers
+from testbenches.meadow.traffic import has_weights
 
 ENTRY = entry_named("meadow")
 P: MeadowParameters = ENTRY.parameters("tiny_opt")
@@ -58,6 +59,13 @@ def test_prefill_and_decode_step_keep_the_bound(
     run = run_program(program, harness, tmp_path, bits=20)
     assert len(run.cycles) == 2
     assert sum(run.cycles) >= 0.98 * 8 * run.moved_bytes / 20
+    # Every byte belongs to the time of an instruction.
+    assert sum(one.moved_bytes for one in run.instructions) == run.moved_bytes
+    work = zip(run.instructions, program.code.issued, program.traffic.ideal, strict=True)
+    # The first weights of a GEMM may arrive before it.
+    assert all(one.cycles > ideal for one, which, ideal in work if not has_weights(which))
+    # The last instruction, a prediction, ends with its output or one cycle later.
+    assert 0 <= sum(one.cycles for one in run.instructions) - sum(run.cycles) <= 2
 
 
 def test_rejects_channel_without_bits() -> None:

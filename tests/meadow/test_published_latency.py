@@ -17,6 +17,7 @@ from testbenches.meadow.checked_program import LayerProgram
 from testbenches.meadow.long_program import run_program
 from testbenches.meadow.published_latency import (
     LAYERS,
+    instruction_names,
     latency,
     layer_work,
     measure,
@@ -96,7 +97,13 @@ def test_layer_of_opt_1_3b_equals_the_golden_model(capsys: pytest.CaptureFixture
     p = settings_of("OPT-1.3B", lanes=1, tokens=64, words=1 << 14)
     measure(p, cached=15, tokens=1, bandwidths=[0])
     found = capsys.readouterr().out.splitlines()
-    assert len(found) == 2 and all("values equal" in line for line in found)
+    assert sum("values equal" in line for line in found) == 2
+    # Each of the two programs has a table with a row per instruction.
+    names = [*instruction_names(p, gemm=True), *instruction_names(p, gemm=False)]
+    rows = [line for line in found if line.startswith("|") and "---" not in line]
+    assert [row.split(" | ")[0] for row in rows if "instruction" not in row] == [
+        f"| {name}" for name in names
+    ]
 
 
 def test_page_has_the_calculated_table() -> None:
