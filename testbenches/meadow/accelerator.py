@@ -55,6 +55,8 @@ class Accelerator:
     -------
     spent : numpy.ndarray
         Cycles from each instruction to the next.
+    errors : numpy.ndarray
+        Error flags in each of the cycles after the last instruction.
     """
 
     def __init__(
@@ -124,8 +126,8 @@ class Accelerator:
             for part in memory.parts:
                 bench.add(part)
         dut.clear_flags.value = 0
-        # Cycles of each instruction of the last run.
-        self.spent = np.zeros(0, np.int64)
+        # Cycles of each instruction of the last run, and the error flags in the cycles after it.
+        self.spent, self.errors = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def start(self) -> None:
         """Fill the memories, and send all instructions and matrices."""
@@ -145,8 +147,10 @@ class Accelerator:
             until=lambda: instructions.taken == wanted and bool(read(self.dut.idle))
         )
         self.spent = np.diff([*self.clock.cycles, self.bench.cycle])
-        for _ in range(20):
+        self.errors = np.zeros(20, np.int64)
+        for number in range(len(self.errors)):
             await self.bench.step()
+            self.errors[number] = read(self.dut.errors)
         return cycles
 
     @property
@@ -186,4 +190,5 @@ class Accelerator:
             np.array(list(program.traffic.moved.values())),
             np.array([self.moved[name] for name in program.traffic.moved]),
         )
-        compare("errors", np.array([program.errors]), np.array([read(self.dut.errors)]))
+        # Errors hold until they are cleared.
+        compare("errors", np.full(len(self.errors), program.errors), self.errors)

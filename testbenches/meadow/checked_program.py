@@ -35,7 +35,8 @@ class LayerProgram:
     skip : bool
         Whether attention skips keys that no token of a group attends to.
     rng : numpy.random.Generator, optional
-        Generator of the base addresses of the memories, as in `MemoryImages`.
+        Generator of the base addresses of the memories, as in `MemoryImages`, and of the place of
+        each block in the activation memory.
 
     Members
     -------
@@ -65,7 +66,7 @@ class LayerProgram:
         skip: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.p, self.layers, self.vocabulary = p, list(layers), vocabulary
+        self.p, self.layers, self.vocabulary, self.rng = p, list(layers), vocabulary, rng
         self.errors = self.ends = 0
         self.images = MemoryImages(p, level, rng)
         self.code = Program(p, skip=skip, spacing=self.images.cache.spacing)
@@ -140,6 +141,8 @@ class LayerProgram:
         Attention uses TPHS, or GEMM with probabilities of `gemm` bytes.
         """
         p, tokens, code = self.p, len(states), self.code
+        if self.rng is not None:
+            code.base = int(self.rng.integers((p.most_tokens - tokens) * p.state_words + 1))
         rows = self.images.add_rows(tokens, gemm) if gemm else None
         code.load(tokens, self.images.add_vector(states))
         for number in layers:

@@ -1,5 +1,6 @@
 """Images of MEADOW's memories: packets, unique matrices, vectors, and the key/value cache."""
 
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -73,6 +74,8 @@ class Image:
 class CacheImage(Image):
     """The cache: areas of heads at equal distances, then other data.
 
+    The distance may be so large that later areas wrap around to lower addresses.
+
     Parameters
     ----------
     word_bytes, start : int
@@ -81,25 +84,53 @@ class CacheImage(Image):
         Words of an area, the capacity of a head.
     spacing : int
         Distance of consecutive areas in addresses; the gaps have no words.
+    addresses : int
+        Number of addresses.
     """
 
-    def __init__(self, word_bytes: int, start: int, *, features: int, spacing: int) -> None:
+    def __init__(
+        self, word_bytes: int, start: int, *, features: int, spacing: int, addresses: int
+    ) -> None:
         super().__init__(word_bytes, start)
-        self.features, self.spacing, self.areas = features, spacing, 0
+        self.features, self.spacing, self.addresses = features, spacing, addresses
+        # Address, number of words, and place in `words` of each area and of other data, sorted.
+        self.blocks: list[tuple[int, int, int]] = []
 
     def add_heads(self, count: int) -> int:
         """Append empty areas of heads; return the address of the first one."""
-        self.parts.append(np.zeros((count * self.features, self.word_bytes), np.uint8))
-        self.areas += count
-        first, self.end = self.end, self.end + count * self.spacing
+        first = self.end
+        for _ in range(count):
+            insort(self.blocks, (self.end, self.features, sum(map(len, self.parts))))
+            self.parts.append(np.zeros((self.features, self.word_bytes), np.uint8))
+            self.end = (self.end + self.spacing) % self.addresses
+        return first
+
+    def add(self, rows: Bytes) -> int:
+        """Append words; return the address of the first one."""
+        words, place = rows.size // self.word_bytes, sum(map(len, self.parts))
+        insort(self.blocks, (self.end, words, place))
+        first = super().add(rows)
+        self.end %= self.addresses
         return first
 
     def index(self, address: int) -> int:
         """Return the index of the word at an address, -1 in a gap."""
-        area, word = divmod(super().index(address), self.spacing)
-        if area >= self.areas:
-            return super().index(address) - self.areas * (self.spacing - self.features)
-        return area * self.features + word if word < self.features else -1
+        block = bisect_right(self.blocks, (address, self.addresses)) - 1
+        first, words, place = self.blocks[block]
+        word = (address - first) % self.addresses
+        return place + word if word < words else -1
+
+
+def distance_of_heads(slots: int, addresses: int, most: int, rng: np.random.Generator) -> int:
+    """Return a random distance at which up to `most` areas of `slots` words do not overlap."""
+    # Other data follow the last area, and are at most as long.
+    apart = max(slots, addresses // (8 * most))
+    for _ in range(1000):
+        distance = int(rng.integers(addresses))
+        places = distance * np.arange(1, most + 1, dtype=object) % addresses
+        if all(apart <= place <= addresses - apart for place in places):
+            return distance
+    raise ValueError(f"address_bits must allow {most} areas of {slots} words")
 
 
 class MemoryImages:
@@ -112,8 +143,8 @@ class MemoryImages:
     level : Level
         Level of packing of the weights.
     rng : numpy.random.Generator, optional
-        Generator of the base address of each memory and of the gaps between the heads in the cache;
-        without it, each memory begins at address 0 and has no gaps.
+        Generator of the base address of each memory and of the distance of the heads in the cache;
+        without it, each memory begins at address 0, and the heads are contiguous.
 
     Members
     -------
@@ -134,11 +165,11 @@ class MemoryImages:
         self.p, self.level = p, level
 
         # Base addresses are in the lower half of all addresses; the memories fit above them.
-        half = 1 << p.address_bits - 1
-        starts = np.zeros(6, int) if rng is None else rng.integers(half, size=6)
-        # The maximum gap allows the heads of some layers in half of the addresses.
-        most = max(half // (16 * p.kv_heads) - p.slots, 1)
-        gap = 0 if rng is None else int(rng.integers(most))
+        addresses = 1 << p.address_bits
+        starts = np.zeros(6, int) if rng is None else rng.integers(addresses // 2, size=6)
+        # The heads of some layers, in any order of addresses.
+        most = 16 * p.kv_heads
+        spacing = p.slots if rng is None else distance_of_heads(p.slots, addresses, most, rng)
         # Packing never reduces a matrix of a few hundred weights, so it is forced.
         self.forced = p.head_size < 64
         sizes = (
@@ -151,7 +182,9 @@ class MemoryImages:
         cache, *others = map(int, starts)
         images = map(Image, sizes, others)
         self.vectors, self.tables, self.packets, self.biases, self.scales = images
-        self.cache = CacheImage(p.head_size, cache, features=p.slots, spacing=p.slots + gap)
+        self.cache = CacheImage(
+            p.head_size, cache, features=p.slots, spacing=spacing, addresses=addresses
+        )
 
     def packed(self, tiles: Integers) -> list[PackedMatrix]:
         """Pack tiles [tiles, elements, size] in the order in which the tile reads words.

@@ -91,7 +91,13 @@ def random_layers(
         epsilon = (7, (1 << 32) - 3)[(number + p.token_exponents) % 2]
         lifts = {name: int(rng.integers(1, MOST_LIFT + 1)) for name in layer.lifts}
         tiles = extreme_tiles(layer, p, rng)
-        layers.append(replace(layer, epsilon=epsilon, lifts=lifts, tile_factors=tiles))
+        # Calibrated shifts hardly differ.
+        factors = {
+            name: (scale, max(shift + int(rng.integers(-1, 2)), 0))
+            for name, (scale, shift) in layer.factors.items()
+        }
+        changes = {"epsilon": epsilon, "lifts": lifts, "factors": factors, "tile_factors": tiles}
+        layers.append(replace(layer, **changes))
     steps = np.rint(states / STATE_STEP).astype(np.int64)
     if spread:
         # Near the ends of the range, which sums exceed.

@@ -144,6 +144,9 @@ class Program:
 
     Members
     -------
+    base : int
+        First word of the next block in the activation memory, 0 unless it is set. All words of the
+        hidden states must be within those of `MeadowParameters.most_tokens` tokens.
     issued : list[Instruction]
         The instructions as records.
     described : list[MatrixDescription]
@@ -155,7 +158,7 @@ class Program:
     def __init__(
         self, p: MeadowParameters, *, skip: bool = False, spacing: int | None = None
     ) -> None:
-        self.p, self.skip = p, int(skip)
+        self.p, self.skip, self.base = p, int(skip), 0
         self.spacing = p.slots if spacing is None else spacing
         self.issued: list[Instruction] = []
         self.described: list[MatrixDescription] = []
@@ -179,6 +182,8 @@ class Program:
     def _move(self, kind: Kind, tokens: int, address: int) -> None:
         state = self.p.state_words
         fields = {"vector_address": address, "words": state, "stride": state}
+        # A load has no source, a store no target.
+        fields["target" if kind is Kind.LOAD else "source"] = self.base
         self.issue(kind, {"tokens": tokens}, fields)
 
     def layer(
@@ -199,9 +204,11 @@ class Program:
         state, inner = p.state_words, p.feed_forward_words
         # Areas of the activation memory, in the order of `MeadowParameters.planes`: hidden states,
         # wider rows, normalised states.
-        at_wide, at_norm = tokens * state, tokens * (state + p.wide_words)
+        at_states, at_wide = self.base, self.base + tokens * state
+        at_norm = at_wide + tokens * p.wide_words
         short = {"source": at_norm, "words": state}
-        norm = {"target": at_norm, "words": state, "stride": state, "epsilon": layer.epsilon}
+        norm = {"source": at_states, "target": at_norm, "words": state, "stride": state}
+        norm["epsilon"] = layer.epsilon
         cached = {"spacing": self.spacing, "shared": p.kv_heads}
         wide = {"target": at_wide, "stride": inner}
         sizes = {"tokens": tokens, "context": past + tokens, "slice_words": state // p.slices}
@@ -240,7 +247,7 @@ class Program:
         else:
             gemm("query", p.heads, short | heads, rotate=1, wide=0)
             self._by_gemm(attention | {"skip": 0}, where | cached, heads, rows)
-        adds = {"source": at_wide, "target": 0, "stride": state}
+        adds = {"source": at_wide, "target": at_states, "stride": state}
         if p.token_exponents:
             adds["combined"] = 1
         gemm("output", state, adds | {"words": state}, combine=Combine.ADD)
@@ -272,9 +279,10 @@ class Program:
     def predict(self, place: VocabularyPlace, *, tokens: int, epsilon: int) -> None:
         """Append the LM head for the last token of a block, and output the prediction."""
         p, state = self.p, self.p.state_words
-        at_norm = tokens * (state + p.wide_words)
+        at_norm = self.base + tokens * (state + p.wide_words)
         rows = {"words": state, "stride": state, "target": at_norm}
-        norm = {"source": (tokens - 1) * state, "vector_address": place.norm, "epsilon": epsilon}
+        last = self.base + (tokens - 1) * state
+        norm = {"source": last, "vector_address": place.norm, "epsilon": epsilon}
         self._norm(1, rows | norm)
         sizes = {"tokens": 1, "context": 1, "members": 1, "slice_words": state // p.slices}
         for piece in place.pieces:
