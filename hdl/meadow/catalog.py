@@ -28,10 +28,10 @@ ELEMENTS = {
 """Presets of both kinds of processing elements."""
 
 TINY = MeadowParameters(
-    hidden_size=16,
-    heads=4,
+    hidden_size=24,
+    heads=6,
     kv_heads=2,
-    intermediate_size=32,
+    intermediate_size=40,
     lanes=3,
     slices=2,
     slots=16,

@@ -8,6 +8,7 @@ from amaranth.hdl import ShapeLike, unsigned
 from amaranth.lib import data, enum
 
 from hdl.meadow.parameters import MOST_LIFT, MeadowParameters
+from hdl.meadow.tile.tile_parameters import HALVES
 from hdl.nonlinear.row_norm import EPSILON_BITS
 
 
@@ -57,7 +58,7 @@ class Combine(enum.Enum, shape=unsigned(2)):
 def instruction_layout(parameters: MeadowParameters) -> data.StructLayout:
     """Return the fields of an instruction; `hdl.meadow.meadow` describes them."""
     p = parameters
-    count, address = range(max(p.words, p.row_words) + 1), range(p.words)
+    count, address = range(max(p.longest_loop, p.row_words) + 1), range(p.words)
     return data.StructLayout(
         {
             "kind": Kind,
@@ -90,6 +91,8 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
     }
     if tiles:
         tiles["tiles"] = range(p.tile.heads + 1)
+    # Words of the longest tile that each unpacker outputs.
+    tile_words = p.tile.gemm_steps * HALVES * p.slices // p.unpackers
     return data.StructLayout(
         {
             "packing": p.unpacker.matrix_layout,
@@ -97,8 +100,8 @@ def matrix_layout(parameters: MeadowParameters) -> data.StructLayout:
             "table_words": range(p.unpacker.words + 1),
             "packet_address": data.ArrayLayout(unsigned(p.address_bits), p.unpackers),
             "packet_count": data.ArrayLayout(range(p.longest_burst + 1), p.unpackers),
-            "words": 28,
-            "tile_words": range(p.tile.gemm_steps * 2 * p.slices + 1),
+            "words": range(p.tile.heads * tile_words + 1),
+            "tile_words": range(tile_words + 1),
             **tiles,
         }
     )

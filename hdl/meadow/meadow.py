@@ -178,11 +178,9 @@ class Meadow(Unit):
         m.submodules.vector_router = vectors = VectorRouter(parameters=p)
         m.submodules.row_router = rows = RowRouter(parameters=p)
         m.submodules.result_router = results = ResultRouter(parameters=p)
-        # All lanes output their words of a group of tokens back to back; the combiner takes one
-        # word at a time.
-        m.submodules.group = group = MemoryFifo(
-            shape=p.tile.result_word_layout, depth=max(p.lanes, 2)
-        )
+        # All lanes output their words of a group of tokens back to back, and stall until the last
+        # one is taken; the combiner and external memory take several cycles per word.
+        m.submodules.group = group = MemoryFifo(shape=p.tile.result_layout, depth=max(p.lanes, 2))
         ready_weights = weights.weights
         if p.weights_ahead:
             m.submodules.weights_ahead = ahead = MemoryFifo(
@@ -235,9 +233,9 @@ class Meadow(Unit):
             (rows.rows, tile.rows),
             (self.value_reads.words, tile.values),
             # Results.
-            (tile.results, results.results),
-            (results.combined, group.source),
-            (group.sink, combiner.results),
+            (tile.results, group.source),
+            (group.sink, results.results),
+            (results.combined, combiner.results),
             (results.cached, cache.results),
             (cache.cache_writes.requests, self.cache_writes.requests),
             (cache.cache_writes.words, self.cache_writes.words),

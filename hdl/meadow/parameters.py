@@ -420,12 +420,17 @@ class MeadowParameters(ModelDimensions, Parameters):
         return DISTANCES // self.head_size
 
     @property
+    def longest_loop(self) -> int:
+        """Maximum rows of a block, and words of a row, in the activation memory."""
+        return max(self.tokens, self.tile.heads)
+
+    @property
     def loop_layout(self) -> data.StructLayout:
         """A nested loop of addresses: `outer` rows `stride` apart of `inner` words `step` apart.
 
         With token exponents, `combined` selects the rows whose exponents the tile reads.
         """
-        count, address = range(self.words + 1), range(self.words)
+        count, address = range(self.longest_loop + 1), range(self.words)
         return data.StructLayout(
             {
                 "first": address,
@@ -447,7 +452,7 @@ class MeadowParameters(ModelDimensions, Parameters):
                 "address": self.address_bits,
                 "spacing": self.address_bits,
                 "length": range(longest + 1),
-                "count": range(self.tile.heads + 1),
+                "count": range(self.heads + 1),
             }
         )
 

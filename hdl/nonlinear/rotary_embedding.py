@@ -4,7 +4,7 @@ The angles are computed, not stored: the product of the position and a constant 
 units of a turn, addresses a table of a quarter of the circle.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Annotated
 
 import mpmath
@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.arith.carry_save_sum import CarrySaveSum
 from hdl.arith.delay_line import delay_line
-from hdl.arith.multiply_add import multiply_add
+from hdl.arith.multiply_add import divided_product, multiply_add
 from hdl.arith.operator import Pipeline
 from hdl.arith.saturating_add import saturate
 from hdl.arith.table_interpolation import TableInterpolation, exact_breakpoints, look_up
@@ -53,7 +53,8 @@ class RotaryEmbeddingParameters(Parameters):
         Bits of a position.
     stages : int
         Pipeline stages: angle, quarter, sine and cosine, and the products with their sums. With 5,
-        the products have a stage of their own; with 6, the lookup of the turns has one too.
+        the products have a stage of their own; with 6, the lookup of the turns has one too; with 7,
+        the products have two.
 
     Raises
     ------
@@ -65,7 +66,7 @@ class RotaryEmbeddingParameters(Parameters):
     head_size: Annotated[int, Range("lanes", 256, "channels")] = 128
     base: Annotated[int, Range(2, 10_000_000, "ratio")] = 10000
     position_bits: Annotated[int, Range(1, 20, "bits")] = 14
-    stages: Annotated[int, Range(4, 6, "stages")] = 6
+    stages: Annotated[int, Range(4, 7, "stages")] = 6
 
     def __post_init__(self) -> None:
         """Check every rule."""
@@ -224,7 +225,7 @@ class RotaryPair(Unit):
 
     def __init__(self, *, position_bits: int, stages: int, width: int = ELEMENT.width) -> None:
         require_range("width", width, ELEMENT.width, 48)
-        require_range("stages", stages, 4, 6)
+        require_range("stages", stages, 4, 7)
         self.position_bits = position_bits
         self.stages = stages
         self.element = signed(width)
@@ -243,7 +244,7 @@ class RotaryPair(Unit):
     def elaborate(self, platform: object) -> Module:
         """Compute the angle, rotate by whole quarters, rotate by the rest."""
         m = Module()
-        # With six stages, register the inputs and the turn from the lookup.
+        # With six stages or more, register the inputs and the turn from the lookup.
         given = self.position, self.turn, self.x, self.y
         position, turn, own_x, own_y = (
             delay_line(m, one, int(self.stages > 5), name=name, enable=self.enable)[-1]
@@ -294,11 +295,13 @@ class RotaryPair(Unit):
         """Multiply, add, round, clamp in the fourth stage; with five, register the products."""
         pipeline = Pipeline(m, stages=min(self.stages, 5) - 3, cuts=2, enable=self.enable)
         x, y = held
+        # With seven stages, the products have registers in their middle too.
+        product = partial(divided_product, enable=self.enable) if self.stages > 6 else multiply_add
         x_cosine, y_sine, x_sine, y_cosine = pipeline.cut(
-            multiply_add(m, "x_cosine", x, cosine),
-            multiply_add(m, "y_sine", y, sine),
-            multiply_add(m, "x_sine", x, sine),
-            multiply_add(m, "y_cosine", y, cosine),
+            product(m, "x_cosine", x, cosine),
+            product(m, "y_sine", y, sine),
+            product(m, "x_sine", x, sine),
+            product(m, "y_cosine", y, cosine),
         )
         totals = [CarrySaveSum(m, len(x_cosine) + 2) for _ in "xy"]
         for total, first in zip(totals, (x_cosine, x_sine), strict=True):

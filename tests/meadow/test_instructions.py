@@ -55,7 +55,7 @@ def test_enumerations_are_packed_by_value() -> None:
     ("fields", "message"),
     [
         ({"lift": 16}, "lift must have 4 bits, not the value 16"),
-        ({"words": -1}, "words must have 10 bits, not the value -1"),
+        ({"words": -1}, "words must have 4 bits, not the value -1"),
         ({"wrods": 1}, r"fields must be among .*, not \['wrods'\]"),
     ],
 )

@@ -48,7 +48,7 @@ class AddressWalk(Unit):
         p, addresses, new = self.parameters, self.addresses, self.loops.payload
         loop = Signal(p.loop_layout, reset_less=True)
         address, row = (Signal(range(p.words), name=n, reset_less=True) for n in ("address", "row"))
-        inner, outer = (Signal(range(p.words + 1), name=name) for name in ("inner", "outer"))
+        inner, outer = (Signal(range(p.longest_loop), name=name) for name in ("inner", "outer"))
         row_last, taken = Signal(), Signal()
         m.d.comb += [
             row_last.eq(inner + 1 == loop.inner),

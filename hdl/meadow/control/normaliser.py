@@ -15,7 +15,7 @@ from hdl.nonlinear.layer_norm import LayerNorm, LayerNormParameters
 from hdl.nonlinear.rms_norm import RmsNorm
 from hdl.nonlinear.row_norm import EPSILON_BITS
 from hdl.stream.collector import Collector
-from hdl.stream.connect import buffered, connect_handshake, connect_streams
+from hdl.stream.connect import connect_handshake, connect_streams
 from hdl.stream.serialiser import Serialiser
 from hdl.unit import Unit
 
@@ -114,11 +114,8 @@ class Normaliser(Unit):
             # The weights contain all scales, so that one constant shift remains.
             rounded = rounded_right(value, NORM_DROP, Rounding.HALF_EVEN)
             m.d.comb += narrow.eq(saturate(rounded, OPERAND)[0])
-        if pieces == 1:
-            # A queue cuts the ready path from the memory to the norm.
-            words = buffered(m, "results_queue", narrowed, depth=1)
-            results = words.payload
-        else:
+        words, results = narrowed, list(narrowed.payload)
+        if pieces > 1:
             m.submodules.words = collector = Collector(shape=narrowed.payload.shape(), items=pieces)
             m.d.comb += collector.items.payload["item"].eq(narrowed.payload)
             connect_handshake(m, narrowed, collector.items)

@@ -28,6 +28,10 @@ REQUESTS = (
 """Requests that an instruction may make; `read` and `old` share a port."""
 
 
+LATE = ("cache", "store", "predict")
+"""Requests that may be accepted after the last result; all others precede it."""
+
+
 class Wanted(NamedTuple):
     """The requests of the current instruction.
 
@@ -139,7 +143,7 @@ class Sequencer(Unit):
             m.d.sync += [made[name].eq(made[name] | accepted[name]) for name in REQUESTS]
             # The last result may be stored before all requests are accepted.
             m.d.sync += done.eq(done | self.finished)
-            complete = every([~flags[name] | made[name] for name in REQUESTS])
+            complete = every([~flags[name] | made[name] for name in LATE])
             m.d.sync += settled.eq(1)
             with m.If(settled & (done | ~awaits) & complete):
                 m.d.sync += [busy.eq(0), settled.eq(0)]

@@ -227,7 +227,7 @@ class TileParameters(Parameters):
             head_size=self.size,
             base=self.rope_base,
             position_bits=max(ceil_log2(self.slots + self.lanes), 1),
-            stages=5,
+            stages=7,
         )
 
     @property
