@@ -153,13 +153,14 @@ def _instruction_runs(
 ) -> list[InstructionRun]:
     """Return the time of each instruction; after each, the accelerator is idle for a cycle."""
     idle = recorded["idle"][:, 0].astype(np.int64)
-    ends = np.flatnonzero(np.diff(idle) == 1) + 1
+    ends = np.concatenate([[0], np.flatnonzero(np.diff(idle) == 1) + 1])
     moved = np.zeros(len(idle), np.int64)
     for port, each in word_bytes.items():
         valid, ready = (recorded[signal][:, 0] for signal in _transfers(port))
         moved += each * (valid & ready).astype(np.int64)
-    sums = np.add.reduceat(moved, [0, *ends])[: len(ends)]
-    cycles = np.diff([0, *ends])
+    # The last sum is that of the cycles after the last instruction.
+    sums = np.add.reduceat(moved, ends)[:-1]
+    cycles = np.diff(ends)
     return [InstructionRun(int(one), int(own)) for one, own in zip(cycles, sums, strict=True)]
 
 
