@@ -100,9 +100,8 @@ class CacheImage(Image):
         """Append empty areas of heads; return the address of the first one."""
         first = self.end
         for _ in range(count):
-            insort(self.blocks, (self.end, self.features, sum(map(len, self.parts))))
-            self.parts.append(np.zeros((self.features, self.word_bytes), np.uint8))
-            self.end = (self.end + self.spacing) % self.addresses
+            area = self.add(np.zeros((self.features, self.word_bytes), np.uint8))
+            self.end = (area + self.spacing) % self.addresses
         return first
 
     def add(self, rows: Bytes) -> int:

@@ -189,7 +189,8 @@ def measure(p: MeadowParameters, *, cached: int, tokens: int, bandwidths: Sequen
                 f" cycles, calculated {latency(work, bits or np.inf, ratio):,.0f}, bytes"
                 f" {run.moved_bytes:,}, packing {ratio:.3f}, {run.compared:,} values equal"
             )
-            print_instructions(p, work, run.instructions, bits, ratio, gemm=gemm)
+            names = instruction_names(p, gemm=gemm)
+            print_instructions(names, work, run.instructions, bits, ratio)
 
 
 def instruction_names(p: MeadowParameters, *, gemm: bool) -> list[str]:
@@ -201,26 +202,23 @@ def instruction_names(p: MeadowParameters, *, gemm: bool) -> list[str]:
 
 
 def print_instructions(
-    p: MeadowParameters,
+    names: Sequence[str],
     work: Sequence[Work],
     found: Sequence[InstructionRun],
     bits: int,
     ratio: float,
-    *,
-    gemm: bool,
 ) -> None:
     """Print measured and calculated cycles of each instruction.
 
     Transfers are the cycles of the bytes in the time of an instruction, those of the next weights
-    included. In the remaining cycles all ports are idle.
+    included. In the remaining cycles all ports are idle. Both are 0 without a limit.
     """
     print("| instruction | cycles | transfers | ports idle | lanes, ideal | calculated |")
     print(f"|{'---|' * 6}")
-    names = instruction_names(p, gemm=gemm)
     # The prediction that ends the program has no work.
     for name, one, run in zip(names, work, found[:-1], strict=True):
         transfers = 8 * run.moved_bytes / bits if bits else 0.0
-        cells = (run.cycles, transfers, run.cycles - transfers, one.cycles)
+        cells = (run.cycles, transfers, run.cycles - transfers if bits else 0.0, one.cycles)
         cells += (one.latency(bits or np.inf, ratio),)
         print(f"| {name} | {' | '.join(f'{cell:,.0f}' for cell in cells)} |", flush=True)
 
