@@ -497,6 +497,7 @@ class KelleParameters(ModelDimensions, Parameters):
             bands=self.bands * self.weights_per_byte,
             activation_bits=self.activation_bits,
             vectors=max(self.members, self.group_size * self.head_slices, 2),
+            stages=6,
             shared=shared,
             spacing=max(shared, -(-self.rows // self.group_size)),
             scales=self.layers * self.scales,
@@ -566,6 +567,7 @@ class KelleParameters(ModelDimensions, Parameters):
             head_size=self.head_size,
             base=self.rope_base,
             position_bits=self.position_bits,
+            stages=7,
         )
 
     @property

@@ -66,9 +66,9 @@ class SoftmaxParameters(Parameters):
     rows : int
         Maximum number of complete rows, in flight or stored.
     divided : bool
-        Whether registers divide the product of a power and its factor in the middle, and the
-        factor and each power before their shifts. They add 3 cycles of latency, and change no
-        value.
+        Whether registers divide the product of a power and its factor in the middle, the factor
+        and each power before their shifts, and the maximum of a slice after the first comparison.
+        They add 4 cycles of latency, and change no value.
 
     Raises
     ------
@@ -95,7 +95,7 @@ class SoftmaxParameters(Parameters):
     @property
     def depth(self) -> int:
         """Slices in the buffer: the longest row, plus those taken while its sum is inverted."""
-        return self.scores // self.lanes + TURNAROUND + int(self.divided)
+        return self.scores // self.lanes + TURNAROUND + 2 * int(self.divided)
 
     @property
     def slice_layout(self) -> data.StructLayout:
@@ -159,7 +159,7 @@ def power(mantissa: Value, distance: Value) -> Value:
 class Softmax(Unit):
     """Probabilities 2**s / sum(2**s) of rows of scores s, in slices of `lanes`.
 
-    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 13 if
+    **Latency** 10 cycles from a row's last slice to its first slice of probabilities, 14 if
     `divided`.
 
     **Throughput** one slice in and one slice out per cycle, also across rows. While `rows` complete
@@ -234,7 +234,15 @@ class Softmax(Unit):
         strobe = Signal()
         lanes = range(p.lanes)
         ceilings = [Mux(taken.keep[i], ceiling(taken.values[i]), bottom) for i in lanes]
-        m.d.sync += [strobe.eq(take), scores.eq(taken), peak.eq(largest(ceilings))]
+        # If `divided`, registers hold the larger one of two adjacent lanes.
+        late = partial(delay_line, m, cycles=int(p.divided))
+        peaks = (largest(ceilings[i : i + 2]) for i in lanes[::2])
+        peaks = [late(one, name=f"peak_{i}")[-1] for i, one in enumerate(peaks)]
+        m.d.sync += [
+            strobe.eq(late(take, name="accepted", reset=True)[-1]),
+            scores.eq(late(taken, name="slice")[-1]),
+            peak.eq(largest(peaks)),
+        ]
 
         # Second stage: the running maximum, and each score as a power relative to it.
         begins = Signal(init=1)
@@ -249,7 +257,6 @@ class Softmax(Unit):
         growth = Signal(MAXIMUM.width, reset_less=True)
         first, last, written = Signal(reset_less=True), Signal(reset_less=True), Signal()
         # If `divided`, registers hold each power before its shift, and the slice's other values.
-        late = partial(delay_line, m, cycles=int(p.divided))
         keep = late(scores.keep, name="keep")[-1]
         for i in lanes:
             mantissa = late(power_of_fraction(m, scores.values[i]), name=f"mantissa_{i}")[-1]

@@ -22,7 +22,7 @@ TOKENS = 640
 LATENCY, READ_LATENCY = 10, 3
 """Cycles from a row's last slice, and from its read, to its first slice of probabilities.
 
-With `divided` they are three and two more.
+With `divided` they are four and two more.
 """
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
@@ -156,7 +156,7 @@ async def full_rate(dut: Any) -> None:
     expected = full_rate_cycles(
         [slices] * len(rows),
         rows=p.rows,
-        latency=LATENCY + 3 * p.divided,
+        latency=LATENCY + 4 * p.divided,
         read_latency=READ_LATENCY + 2 * p.divided,
     )
     bench.bench.compare("cycles", np.array([expected]), np.array([cycles]))

@@ -60,6 +60,7 @@ def test_rejects_factors_out_of_range(factor: float) -> None:
     [
         ({"width": 49}, "width must be an integer from 16 to 48, not 49"),
         ({"scale_width": 0}, "scale_width must be an integer from 1 to 16, not 0"),
+        ({"scale_width": 1, "stages": 6}, "scale_width must be an integer from 2 to 16, not 1"),
     ],
 )
 def test_rejects_illegal_widths(arguments: dict[str, Any], message: str) -> None:
@@ -69,7 +70,14 @@ def test_rejects_illegal_widths(arguments: dict[str, Any], message: str) -> None
 
 @pytest.mark.parametrize(
     ("stages", "target"),
-    [(0, Target.ASIC), (1, Target.FPGA), (3, Target.FPGA), (5, Target.ASIC)],
+    [
+        (0, Target.ASIC),
+        (1, Target.FPGA),
+        (3, Target.FPGA),
+        (5, Target.ASIC),
+        (6, Target.ASIC),
+        (8, Target.FPGA),
+    ],
 )
 def test_unit_equals_its_model(stages: int, target: Target) -> None:
     unit = Requantiser(stages=stages)

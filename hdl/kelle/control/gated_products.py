@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from hdl.arith.delay_line import delay_line
+from hdl.arith.multiply_add import divided_product
 from hdl.arith.requantiser import Requantiser
 from hdl.kelle.control.slice_pieces import collect_pieces, count_pieces, piece_of
 from hdl.kelle.parameters import KelleParameters
@@ -14,6 +15,7 @@ from hdl.nonlinear.activation_functions import VALUE, ActivationFunctions, Activ
 from hdl.unit import Unit
 
 PRODUCT_BITS = 32
+PRODUCT_STAGES = 2
 ROUNDING_STAGES = 2
 
 
@@ -24,7 +26,7 @@ class GatedProducts(Unit):
     one head of up is ahead of its gates. The gates of all tokens may arrive back to back; they
     are held, because a slice passes the activation in `product_pieces` pieces.
 
-    **Latency** ``8 + product_pieces`` cycles from a gate to its product, if no other gate is ahead
+    **Latency** ``9 + product_pieces`` cycles from a gate to its product, if no other gate is ahead
     of it. **Throughput** one slice per `product_pieces` cycles.
 
     **Numerics** gates in Q6.10, activated as in `ActivationFunctions`; the product with up drops
@@ -91,7 +93,8 @@ class GatedProducts(Unit):
         m.submodules.activation = activation = ActivationFunctions(parameters=p.functions)
         inputs, outputs = activation.inputs, activation.outputs
         stages = ActivationLane.STAGES
-        valid = delay_line(m, reads, 2 + stages + ROUNDING_STAGES, name="valid", reset=True)
+        latency = 1 + stages + PRODUCT_STAGES + ROUNDING_STAGES
+        valid = delay_line(m, reads, latency, name="valid", reset=True)
         m.d.comb += [
             inputs.valid.eq(valid[1]),
             inputs.payload.function.eq(p.activation.value),
@@ -105,7 +108,8 @@ class GatedProducts(Unit):
             rounding = Requantiser(width=PRODUCT_BITS, scale_width=1, stages=ROUNDING_STAGES)
             m.submodules[f"rounding_{i}"] = rounding
             product = Signal(rounding.a.shape(), name=f"product_{i}", reset_less=True)
-            m.d.sync += product.eq(outputs.payload["values"][i] * ups[i])
+            activated = outputs.payload["values"][i]
+            m.d.sync += product.eq(divided_product(m, f"gated_{i}", activated, ups[i], enable=1))
             m.d.comb += [
                 rounding.a.eq(product),
                 rounding.scale.eq(1),

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hdl.kelle.instructions import Operation
 from hdl.kelle.parameters import KelleParameters
+from hdl.stream.connect import connect_streams
 from hdl.stream.fifo import Fifo
 from hdl.stream.register_slice import RegisterSlice
 from hdl.unit import Unit
@@ -99,7 +100,7 @@ class Scheduler(Unit):
     Without `gated`, down follows after all of up. The program of a step that predicts is the LM
     head alone, which waits for its input slice by slice.
 
-    **Latency** 2 cycles. **Throughput** one operation per cycle.
+    **Latency** 3 cycles. **Throughput** one operation per cycle.
 
     Parameters
     ----------
@@ -181,12 +182,15 @@ class Scheduler(Unit):
             port = getattr(self, name)
             pending = fifo.sink.payload
             may_start = Signal(name=f"{name}_may_start")
+            # A register separates the conditions of a start from the consumer's loops.
+            m.submodules[f"{name}_started"] = started = RegisterSlice(shape=p.operation_layout)
+            connect_streams(m, started.sink, port)
             m.d.comb += [
                 fifo.source.payload.eq(held.sink.payload.operation),
                 fifo.source.valid.eq(issues & (fetched if name == "fetches" else 1)),
-                port.payload.eq(pending),
-                port.valid.eq(fifo.sink.valid & may_start),
-                fifo.sink.ready.eq(port.ready & may_start),
+                started.source.payload.eq(pending),
+                started.source.valid.eq(fifo.sink.valid & may_start),
+                fifo.sink.ready.eq(started.source.ready & may_start),
                 may_start.eq(self._may_start(name, pending)),
             ]
         self._advance(m, program, moves)
