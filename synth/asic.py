@@ -48,8 +48,8 @@ class WordLevel:
     directory : Path
         Folder of the files.
     form : str
-        ``flat`` if all modules are flattened, ``parts`` if some are kept, else ``hierarchy``; stem
-        of the files.
+        ``hierarchy``, ``flat`` or ``parts``, as in `synth.synthesis.measure_design`; stem of the
+        files.
     memories : tuple[Memory, ...]
         The memories, which are not mapped to cells.
     """
@@ -66,7 +66,7 @@ def elaborate(
     directory: Path,
     *,
     flatten: bool = True,
-    kept: Sequence[str] = (),
+    kept: Sequence[str] | None = None,
     memories_as_flops: bool = False,
 ) -> WordLevel:
     """Read a design, reject structural faults, and reduce it to word-level cells.
@@ -81,9 +81,10 @@ def elaborate(
         Folder for the netlist and the tools' files.
     flatten : bool
         Whether to flatten the modules; otherwise each module is mapped separately.
-    kept : Sequence[str]
-        Modules that are not flattened into their parents, while their own submodules are. Faults
-        across them are detected only if no module is kept.
+    kept : Sequence[str], optional
+        Modules that are not flattened into their parents, while their own submodules are; faults
+        across them are not detected. With a sequence, also an empty one, the buffers and sizes of
+        `map_to_cells` are those of the whole design, without it those of ABC.
     memories_as_flops : bool
         Whether to map memories to flip-flops and multiplexers.
 
@@ -93,13 +94,13 @@ def elaborate(
         If the design has a latch, two drivers on one wire or a combinational loop.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    form = ("parts" if kept else "flat") if flatten else "hierarchy"
+    form = ("flat" if kept is None else "parts") if flatten else "hierarchy"
     passes = script(
         "coarse.ys",
         read=read_commands(verilog, directory),
         top=top,
         name=form,
-        modules=_modules(form, kept),
+        modules=_modules(form, kept or ()),
         memories="memory_map" if memories_as_flops else "memory_map -rom-only",
     )
     log = directory / f"{form}.log"

@@ -163,7 +163,7 @@ def measure_design(
     form = form or ("flat" if hierarchy.cells <= FLATTEN_LIMIT else "hierarchy")
     design = hierarchical
     if form != "hierarchy":
-        kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if form == "parts" else ()
+        kept = kept_modules(hierarchy.modules, FLATTEN_LIMIT) if form == "parts" else None
         design = elaborate(verilog, top, work, kept=kept)
 
     def point(recipe: str, target_ps: float | None = None) -> Point:

@@ -142,6 +142,13 @@ def test_a_large_design_keeps_modules_unless_asked(
         assert netlist.count("endmodule") == (1 if form == "flat" else 2)
 
 
+def test_a_small_design_in_parts_is_one_part(tmp_path: Path) -> None:
+    files = emit(Pair(width=8), tmp_path / "rtl")
+    result = measure_design(files, TOP, find_library(), tmp_path, form="parts")
+    assert json.loads(result.file.read_text())["form"] == "parts"
+    assert result.headline.netlist.verilog.read_text().count("endmodule") == 1
+
+
 def test_synth_json_has_what_it_promises(tmp_path: Path) -> None:
     library = find_library()
     files = emit(Pair(width=8), tmp_path / "rtl")
