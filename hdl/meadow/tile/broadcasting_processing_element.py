@@ -25,9 +25,10 @@ class BroadcastingProcessingElement(Unit):
     mode, inputs such as probabilities arrive one at a time and are multiplied by streamed words,
     such as the values. A pass over K words outputs the results of all accumulators sequentially.
 
-    **Latency** 10 cycles from the last word of a pass to its first result, 12 through the output
-    register file. **Throughput** a pass of K words in K cycles, but at least in `multipliers` + 1,
-    the time to output its results; including from pass to pass.
+    **Latency** 11 cycles from the last word of a pass to its first result, 10 without an input
+    register file, and two more through the output register file. **Throughput** a pass of K words
+    in K cycles, but at least in `multipliers` + 1, the time to output its results; including from
+    pass to pass.
 
     **Numerics** products and sums are exact in `sum_bits`; results are ``sum * scale / 2**shift``,
     rounded half to even and clamped to INT8.

@@ -1,9 +1,13 @@
 """Operand feed of a processing element: pairs of inputs and weights, in the order of the passes."""
 
+from types import SimpleNamespace
+from typing import Any
+
 from amaranth.hdl import Const, Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.arith.delay_line import delay_line
 from hdl.meadow.tile.element_parameters import HYBRID, ElementParameters, ElementParts, Mode
 from hdl.meadow.tile.filed_weights import FiledWeights
 from hdl.meadow.tile.row_sources import FiledRows, HeldRow, operand_shape, row_layout
@@ -19,8 +23,8 @@ class OperandFeed(Unit):
     (`HeldRow`). The weights are a block in the register file (`FiledWeights`) or a stream, of which
     `last` ends a pass. The feed steps when both operands are valid.
 
-    **Latency** 1 enabled cycle. **Throughput** one step per enabled cycle, including from pass to
-    pass.
+    **Latency** 1 enabled cycle, 2 if scalars are selected from the words of an input register file.
+    **Throughput** one step per enabled cycle, including from pass to pass.
 
     Parameters
     ----------
@@ -75,6 +79,7 @@ class OperandFeed(Unit):
     def elaborate(self, platform: object) -> Module:
         """Step when both operands are valid."""
         m = Module()
+        outputs = self._outputs(m)
         taken, first = Signal(), Signal(init=1)
         row_valid, row_last, complete = Signal(), Signal(), Signal()
         weight_valid, ends = Signal(), Signal()
@@ -93,7 +98,7 @@ class OperandFeed(Unit):
                     row_valid.eq(source.valid),
                     row_last.eq(source.row_last),
                     complete.eq(source.complete),
-                    self.operand.eq(source.operand),
+                    outputs.operand.eq(source.operand),
                 ]
         # Streamed weights have a register, as the register file has.
         streamed = Signal(self.parameters.weight_layout(self.parts), reset_less=True)
@@ -103,7 +108,7 @@ class OperandFeed(Unit):
             weight_valid.eq(self.weights.valid),
             ends.eq(self.weights.payload.last),
             self.weights.ready.eq(ready),
-            self.weight.eq(streamed),
+            outputs.weight.eq(streamed),
         ]
         if self.parts.weight_file:
             m.submodules.weights = file = FiledWeights(parameters=self.parameters)
@@ -121,19 +126,37 @@ class OperandFeed(Unit):
                     weight_valid.eq(file.valid),
                     ends.eq(file.ends),
                     self.weights.ready.eq(file.weights.ready),
-                    self.weight.eq(file.word),
+                    outputs.weight.eq(file.word),
                 ]
         m.d.comb += taken.eq(ready & weight_valid)
         with m.If(taken):
             m.d.sync += first.eq(complete)
         with m.If(self.move):
             m.d.sync += [
-                self.step.eq(taken),
-                self.first.eq(first),
-                self.complete.eq(complete),
-                self.last.eq(ends),
+                outputs.step.eq(taken),
+                outputs.first.eq(first),
+                outputs.complete.eq(complete),
+                outputs.last.eq(ends),
             ]
         return m
+
+    def _outputs(self, m: Module) -> Any:
+        """Return the outputs, or where a scalar is selected the inputs of their registers.
+
+        The selection of one scalar of a word takes most of a cycle.
+        """
+        if not (self.broadcasting and self.parts.input_file):
+            return self
+        outputs = SimpleNamespace()
+        for name in ("step", "first", "complete", "last", "operand", "weight"):
+            output = getattr(self, name)
+            early = Signal.like(output, name=f"early_{name}")
+            setattr(outputs, name, early)
+            late = delay_line(
+                m, early, 1, name=f"late_{name}", enable=self.move, reset=name == "step"
+            )
+            m.d.comb += output.eq(late[-1])
+        return outputs
 
     def _row_sources(self, m: Module) -> list[tuple[FiledRows | HeldRow, Mode]]:
         """Add the sources of inputs; return each with the mode that uses it."""
