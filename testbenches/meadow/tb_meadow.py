@@ -149,7 +149,7 @@ async def late_cache_writes(dut: Any) -> None:
     layers, states = random_layers(p, rng, 2)
     program = LayerProgram(p, layers, vocabulary=random_vocabulary(p, rng), rng=rng)
     add_random(program, states, rng)
-    accelerator = Accelerator(dut, "late_cache_writes", program, late=40)
+    accelerator = Accelerator(dut, "late_cache_writes", program, late=200)
     await accelerator.run()
     accelerator.check()
 
