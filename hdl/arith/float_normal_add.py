@@ -80,7 +80,10 @@ class FloatNormalAdd(Operator):
         m = Module()
         pipeline = self.pipeline(m, cuts=3)
         number_format = self.number_format
-        a, b = (unpack(m, number_format, code, saturate=False) for code in (self.a, self.b))
+        a, b = (
+            unpack(m, number_format, code, saturate=False, subnormals=False)
+            for code in (self.a, self.b)
+        )
         # The alignment is split, so that each of two stages contains some of its levels.
         coarse, special = cut(pipeline, self._coarse(m, a, b), sum_special(a, b))
 
@@ -93,7 +96,8 @@ class FloatNormalAdd(Operator):
             smaller=smaller,
             sticky=coarse.sticky | lost,
         )
-        total, special = cut(pipeline, add(m, aligned), special)
+        raw, _nothing = add(m, aligned)
+        total, special = cut(pipeline, raw, special)
 
         count = Signal(range(len(total.magnitude) + 1))
         exponent = Signal(len(total.exponent))
@@ -110,7 +114,8 @@ class FloatNormalAdd(Operator):
             m,
             number_format,
             Inexact(
-                sign=Mux(special.infinite, special.infinite_sign, total.sign),
+                # An infinity has the sign of the term with the larger exponent, as any other sum.
+                sign=Mux(top, total.sign, total.zero_sign),
                 exponent=exponent & top.replicate(len(exponent)),
                 mantissa=shifted[1:-1],
                 increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),

@@ -16,7 +16,7 @@ no carry depends on the sticky bit, and the unit needs one adder before the shif
 incrementer after it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
 
@@ -91,13 +91,17 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Sum:
-    """A magnitude with two bits above the binary point; `missing` if it is one too small."""
+    """A magnitude with two bits above the binary point; `missing` if it is one too small.
+
+    `zero_sign` is the sign of an exact zero, where `sign` does not take it into account.
+    """
 
     sign: Value
     exponent: Value
     magnitude: Value
     sticky: Value
     missing: Value
+    zero_sign: Value
 
 
 @dataclass(frozen=True)
@@ -167,8 +171,11 @@ def align(m: Module, order: Compared, terms: Significands, *, fraction: int) -> 
     )
 
 
-def add(m: Module, terms: Aligned) -> Sum:
-    """Return the magnitude of the sum."""
+def add(m: Module, terms: Aligned) -> tuple[Sum, Value]:
+    """Return the sum, and whether it is an exact cancellation, whose sign must become `zero_sign`.
+
+    Where a later stage detects zeros, `zero_sign` is smaller than that detection of its own.
+    """
     width = len(terms.larger)
     # a - b is computed as a + ~b, which is one too small unless bits of b were shifted out. Without
     # a carry the result is negative, and its complement is the magnitude.
@@ -179,15 +186,17 @@ def add(m: Module, terms: Aligned) -> Sum:
         negative.eq(terms.subtract & ~total[-1]),
         magnitude.eq(Cat(total[:-1] ^ negative.replicate(width), total[-1] & ~terms.subtract)),
     ]
-    # An exact cancellation gives +0, whatever the signs.
     nothing = total[:-1].all() & negative & ~terms.sticky
-    return Sum(
-        sign=(terms.sign ^ negative) & ~nothing,
+    raw = Sum(
+        sign=terms.sign ^ negative,
         exponent=terms.exponent,
         magnitude=magnitude,
         sticky=terms.sticky,
         missing=terms.subtract & total[-1] & ~terms.sticky,
+        # An exact cancellation gives +0, whatever the signs.
+        zero_sign=terms.sign & ~terms.subtract,
     )
+    return raw, nothing
 
 
 def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
@@ -266,7 +275,9 @@ def rounded_sum(
     aligned = align(m, order, terms, fraction=fraction)
     if form.before_sum:
         aligned, special = cut(pipeline, aligned, special)
-    total, special = cut(pipeline, add(m, aligned), special)
+    raw, nothing = add(m, aligned)
+    total = replace(raw, sign=raw.sign & ~nothing, zero_sign=Const(0, 1))
+    total, special = cut(pipeline, total, special)
     result = normalise(m, number_format, total)
     if form.before_rounding:
         result, special = cut(pipeline, result, special)

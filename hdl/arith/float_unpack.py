@@ -55,8 +55,18 @@ class Operand:
     normal: bool = False
 
 
-def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: bool) -> Operand:
-    """Decode a code; with `saturate` every code is a number."""
+def unpack(
+    m: Module,
+    number_format: FloatFormat,
+    code: ValueLike,
+    *,
+    saturate: bool,
+    subnormals: bool = True,
+) -> Operand:
+    """Decode a code; with `saturate` every code is a number.
+
+    Without `subnormals`, no code is a subnormal, and a zero has the exponent 0.
+    """
     code = Value.cast(code)
     mantissa = code[: number_format.mantissa_bits]
     exponent = code[number_format.mantissa_bits : -1]
@@ -68,7 +78,7 @@ def unpack(m: Module, number_format: FloatFormat, code: ValueLike, *, saturate: 
     return Operand(
         sign=code[-1],
         # A subnormal has the exponent of code 1 and a hidden bit of 0.
-        exponent=Cat(exponent[0] | ~normal, exponent[1:]),
+        exponent=Cat(exponent[0] | ~normal, exponent[1:]) if subnormals else exponent,
         significand=Cat(mantissa, normal),
         zero=~normal & ~fraction,
         infinite=special & ~fraction,
