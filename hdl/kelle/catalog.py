@@ -247,7 +247,17 @@ UNITS = (
         source="Sections 5 and 6, Figures 9 and 12 (b)",
         unit=Kelle,
         presets={
-            "tiny": TINY_KELLE,
+            # Dimensions that are no powers of two, so that no counter wraps by itself.
+            "tiny": replace(
+                TINY_KELLE,
+                words=160,
+                layers=3,
+                heads=6,
+                intermediate_size=40,
+                slots=12,
+                context_length=64,
+                score_width=17,
+            ),
             "tiny_batch": replace(
                 TINY_KELLE,
                 words=256,

@@ -113,8 +113,8 @@ class ResultRouter(Unit):
         # consecutive, except those of up and gate, which have the order of computation. All of
         # these results are written in the cycle in which they are valid.
         slice_ = header.head * p.head_slices + header.part
-        place = header.index * p.hidden_slices + slice_
-        gated = slice_ * p.step_tokens + header.index
+        place = p.token_item(header.index, p.hidden_slices, slice_)
+        gated = p.item_of_tokens(slice_, header.index)
         direct = (
             (
                 self.scores,
@@ -270,7 +270,7 @@ class ResultRouter(Unit):
         m.d.comb += [
             self.queries.strobe.eq(rotated.valid & is_query),
             self.queries.address.eq(
-                (header.index * p.heads + header.head) * p.head_slices + rotated.part
+                p.token_item(header.index, p.heads, header.head) * p.head_slices + rotated.part
             ),
             self.queries["values"].eq(rotated.slice),
             self.ended[Operation.QUERY.value].eq(ends & is_query),
