@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from hdl.kelle.control.slice_pieces import collect_pieces, count_pieces, piece_of
 from hdl.kelle.instructions import Operation
@@ -18,6 +19,9 @@ from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+KEPT_FIELDS = ("operation", "head", "index", "ends")
+"""Fields of a header that the rotated slices of its head need."""
 
 REGISTERS = 64
 """Maximum depth of the queue of headers in registers; a deeper queue is in a memory."""
@@ -167,7 +171,7 @@ class ResultRouter(Unit):
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
         """Collect heads, rotate them, and return the rotated slices with their headers."""
         p = self.parameters
-        layout = p.header_layout
+        layout = data.StructLayout({name: p.header_layout.members[name] for name in KEPT_FIELDS})
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.head_slices, 2), width=p.slice_layout.size
         )
@@ -180,8 +184,8 @@ class ResultRouter(Unit):
         # A head is complete with its last slice, which is in the memory one cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
         m.d.sync += [
-            whole.eq(valid & (header.part == p.head_slices - 1)),
-            whole_header.eq(header),
+            whole.eq(valid & (header.part[: bits_for(p.head_slices - 1)] == p.head_slices - 1)),
+            *(whole_header[name].eq(header[name]) for name in KEPT_FIELDS),
         ]
         first = pending.sink.payload
         part, fed, fed_last = (
