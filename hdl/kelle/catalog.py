@@ -177,7 +177,13 @@ UNITS = (
         source="Sections 4.1, 5.1 and 5.3",
         unit=EvictionController,
         presets={
-            "tiny": TINY_EVICTION,
+            # Counts that are no powers of two, so that no counter wraps by itself.
+            "tiny": replace(
+                TINY_EVICTION,
+                evictor=replace(TINY_EVICTION.evictor, slots=12, index_width=4),
+                layers=3,
+                vectors=3,
+            ),
             "tiny_before": EvictionParameters(
                 evictor=SystolicEvictorParameters(
                     rows=4, slots=8, index_width=3, input_width=6, score_width=6, shift=2
@@ -247,7 +253,17 @@ UNITS = (
         source="Sections 5 and 6, Figures 9 and 12 (b)",
         unit=Kelle,
         presets={
-            "tiny": TINY_KELLE,
+            # Dimensions that are no powers of two, so that no counter wraps by itself.
+            "tiny": replace(
+                TINY_KELLE,
+                words=160,
+                layers=3,
+                heads=6,
+                intermediate_size=40,
+                slots=12,
+                context_length=64,
+                score_width=17,
+            ),
             "tiny_batch": replace(
                 TINY_KELLE,
                 words=256,

@@ -344,9 +344,17 @@ class KelleParameters(ModelDimensions, Parameters):
         """Return how many items the tokens of a step have, from the index of the last token."""
         return (last_token + 1) * each if self.step_tokens > 1 else each
 
+    def token_item(self, token: Value, count: int, item: Value) -> Value:
+        """Return the index of one of a token's `count` items among those of all tokens."""
+        return token * count + item if self.step_tokens > 1 else item
+
     def token_head(self, token: Value, head: Value) -> Value:
         """Return the index of a head for a token among the heads for all tokens of a step."""
-        return token * self.kv_heads + head if self.step_tokens > 1 else head
+        return self.token_item(token, self.kv_heads, head)
+
+    def item_of_tokens(self, item: Value, token: Value) -> Value:
+        """Return the index of a token's item if the items with equal numbers are adjacent."""
+        return item * self.step_tokens + token if self.step_tokens > 1 else item
 
     def cache(self, layer: Value, sequence: Value) -> Value:
         """Return the index of a set of slots; the eviction controller's `layer`."""

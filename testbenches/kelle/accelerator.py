@@ -312,6 +312,11 @@ class Accelerator:
         self.offer(tokens, states, layer)
         yield lambda: len(self.sinks["outputs"].received) >= done
 
+    def begin_step(self, tokens: Tokens, states: Integers, layer: int) -> Steps:
+        """Offer a step, until another one may be offered while this one is computed."""
+        self.offer(tokens, states, layer)
+        yield lambda: self.followed_tokens == len(self.decoded)
+
     def offer(self, tokens: Tokens, states: Integers, layer: int = 0) -> None:
         """Offer the tokens of a step, their hidden states [tokens, width], and its weights."""
         self.choose(layer)

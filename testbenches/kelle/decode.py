@@ -172,16 +172,18 @@ class Decode(ScriptBench):
         self.last_tokens = len(tokens)
         return tokens
 
-    def blocks(self, most: int, layer: int = 0) -> Steps:
-        """Decode at least `most` tokens in both, in steps of random tokens of random sequences.
+    def blocks(self, most: int, *, ahead: bool = False) -> Steps:
+        """Decode at least `most` tokens in both, in steps of random tokens in random layers.
 
-        Each sequence continues from its own position on, as far as it has positions.
+        A step's tokens belong to random sequences, and each of them continues the text of its
+        sequence and layer, as far as it has positions. If `ahead`, each step is offered as soon as
+        the tokens of the previous one are transferred.
         """
         p, rng = self.p, self.bench.numpy_rng
-        limit = min(p.context_length, len(self.layers[layer].quantised_states))
-        first = layer * p.batch
-        following = {own: self.following[first + own] for own in range(p.batch)}
+        limit = min(p.context_length, len(self.layers[0].quantised_states))
         while most > 0:
+            layer = int(rng.integers(p.layers))
+            following = [self.following[layer * p.batch + own] for own in range(p.batch)]
             chosen = rng.integers(0, p.batch, rng.integers(1, p.step_tokens + 1)).tolist()
             # The tokens of a sequence are consecutive in half of the steps.
             tokens: Tokens = []
@@ -193,7 +195,17 @@ class Decode(ScriptBench):
                 break
             most -= len(tokens)
             states = self.layers[layer].quantised_states[[now for _sequence, now in tokens]]
-            yield from self.accelerator.decode(self.compute(tokens, states, layer), states, layer)
+            self.compute(tokens, states, layer)
+            if ahead:
+                yield from self.accelerator.begin_step(tokens, states, layer)
+            else:
+                yield from self.accelerator.decode(tokens, states, layer)
+
+    async def finish(self) -> None:
+        """Simulate until the outputs of all steps are complete."""
+        slices = len(self.steps) * self.p.hidden_slices
+        received = self.accelerator.sinks["outputs"].received
+        await self.bench.run(until=lambda: len(received) == slices)
 
     def end_text(self, now: int, cache: int) -> None:
         """End a cache's text in both; its next one begins with the step of `now`."""

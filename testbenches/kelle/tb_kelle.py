@@ -334,8 +334,22 @@ async def random_blocks(dut: Any, prefilled: bool) -> None:
     p = decode.p
     await decode.start(longest(p), decode.full if prefilled else 0)
     for _round in range(2 if four_states() else 40):
-        await decode.script.run(decode.blocks(p.step_tokens, decode.bench.rng.randrange(p.layers)))
+        await decode.script.run(decode.blocks(p.step_tokens))
         await decode.corrupt()
+    await decode.check()
+
+
+@cocotb.test()
+@only_if(quick, "hours at large dimensions or in four states")
+async def steps_in_advance(dut: Any) -> None:
+    """Offer each step, in random layers, while the previous one is computed.
+
+    Epsilon is constant during a step, so that all layers have the same one.
+    """
+    decode = Decode(dut, "steps in advance", change=partial(replace, epsilon=1000))
+    await decode.start(longest(decode.p), decode.full)
+    await decode.script.run(decode.blocks(20, ahead=True))
+    await decode.finish()
     await decode.check()
 
 
@@ -405,8 +419,7 @@ async def late_outputs(dut: Any) -> None:
         await bench.step()
     assert not sink.received
     sink.pauses = pauses
-    slices = len(decode.steps) * decode.p.hidden_slices
-    await bench.run(until=lambda: len(sink.received) == slices)
+    await decode.finish()
     await decode.check()
 
 

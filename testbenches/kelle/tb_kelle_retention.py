@@ -56,7 +56,7 @@ async def without_refresh_the_cache_fades(dut: Any) -> None:
     decode = Decode(dut, "without refresh")
     await decode.start(longest(decode.p), decode.full, select=small_cache(decode.p))
     taken = []
-    for now in decode.text(decode.full, 6 if small_cache(decode.p) else 2):
+    for now in decode.text(decode.full, 12 if small_cache(decode.p) else 2):
         taken.append(await decode.step(now))
     outputs, _cycles = decode.accelerator.outputs()
     wanted = np.stack([step.output for step in decode.steps])

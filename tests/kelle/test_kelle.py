@@ -23,6 +23,7 @@ from golden.llm import Trace, open_trace
 from hdl.catalog import entry_named
 from hdl.emit import Emission, write_verilog
 from hdl.kelle.instructions import Operation
+from hdl.kelle.kelle import Kelle
 from hdl.kelle.parameters import KelleParameters
 from hdl.nonlinear.activation_functions import Activation
 from hdl.paths import BUILD
@@ -232,7 +233,7 @@ def test_blocks_equal_steps_of_one_token(prefilled: int, vectors: int) -> None:
     A token that becomes popular in a block is read until the block ends, and recomputed by the
     steps of one token. The bits of all results, slots, importances and medians are the same.
     """
-    p = replace(TINY, vectors=vectors, words=128)
+    p = replace(TINY, layers=1, vectors=vectors, slots=8, context_length=256)
     (layer,) = open_layers(p)
     rng = np.random.default_rng(vectors)
     blocks, single = KelleModel(p, layer), KelleModel(p, layer)
@@ -290,11 +291,12 @@ def test_fading_banks(preset: str) -> None:
 
     The cycles of a step hardly depend on the number of sweeps during the step.
     """
-    parameters: KelleParameters = ENTRY.parameters(preset)
+    # A sweep over the entries of more layers would take longer than a step.
+    parameters = replace(ENTRY.parameters(preset), layers=1)
     prepare(ENTRY, parameters)
     home = BUILD / "kelle" / f"{preset}_retention"
     form = quick_form("kelle", preset)
-    emission = Emission(top=ENTRY.build(preset), name="kelle", target=form)
+    emission = Emission(top=Kelle(parameters=parameters), name="kelle", target=form)
     files = write_verilog(emission, home / "rtl")
     edram = parameters.memory.edram
     verilog = with_fading_banks(

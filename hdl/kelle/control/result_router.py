@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Array, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from hdl.kelle.control.slice_pieces import collect_pieces, count_pieces, piece_of
 from hdl.kelle.instructions import Operation
@@ -18,6 +19,9 @@ from hdl.memory.memory_fifo import MemoryFifo
 from hdl.nonlinear.rotary_embedding import RotaryEmbedding
 from hdl.stream.fifo import Fifo
 from hdl.unit import Unit
+
+KEPT_FIELDS = ("operation", "head", "index", "ends")
+"""Fields of a header that the rotated slices of its head need."""
 
 REGISTERS = 64
 """Maximum depth of the queue of headers in registers; a deeper queue is in a memory."""
@@ -113,8 +117,8 @@ class ResultRouter(Unit):
         # consecutive, except those of up and gate, which have the order of computation. All of
         # these results are written in the cycle in which they are valid.
         slice_ = header.head * p.head_slices + header.part
-        place = header.index * p.hidden_slices + slice_
-        gated = slice_ * p.step_tokens + header.index
+        place = p.token_item(header.index, p.hidden_slices, slice_)
+        gated = p.item_of_tokens(slice_, header.index)
         direct = (
             (
                 self.scores,
@@ -167,7 +171,7 @@ class ResultRouter(Unit):
     def _rotate(self, m: Module, header: data.View, valid: Value) -> Rotated:
         """Collect heads, rotate them, and return the rotated slices with their headers."""
         p = self.parameters
-        layout = p.header_layout
+        layout = data.StructLayout({name: p.header_layout.members[name] for name in KEPT_FIELDS})
         m.submodules.straight = straight = Memory(
             depth=max(p.members * p.head_slices, 2), width=p.slice_layout.size
         )
@@ -180,8 +184,8 @@ class ResultRouter(Unit):
         # A head is complete with its last slice, which is in the memory one cycle later.
         whole, whole_header = Signal(), Signal(layout, reset_less=True)
         m.d.sync += [
-            whole.eq(valid & (header.part == p.head_slices - 1)),
-            whole_header.eq(header),
+            whole.eq(valid & (header.part[: bits_for(p.head_slices - 1)] == p.head_slices - 1)),
+            *(whole_header[name].eq(header[name]) for name in KEPT_FIELDS),
         ]
         first = pending.sink.payload
         part, fed, fed_last = (
@@ -270,7 +274,7 @@ class ResultRouter(Unit):
         m.d.comb += [
             self.queries.strobe.eq(rotated.valid & is_query),
             self.queries.address.eq(
-                (header.index * p.heads + header.head) * p.head_slices + rotated.part
+                p.token_item(header.index, p.heads, header.head) * p.head_slices + rotated.part
             ),
             self.queries["values"].eq(rotated.slice),
             self.ended[Operation.QUERY.value].eq(ends & is_query),

@@ -249,8 +249,8 @@ class VectorIssue(Unit):
             "inputs": member.vector * p.hidden_slices + place.middle,
             "queries": query * p.head_slices + place.middle,
             "probabilities": query * (p.cache_tiles + 1) + part,
-            "contexts": place.inner * p.hidden_slices + place.middle,
-            "products": place.middle * p.step_tokens + place.inner,
+            "contexts": p.token_item(place.inner, p.hidden_slices, place.middle),
+            "products": p.item_of_tokens(place.middle, place.inner),
         }
         came_from = Signal(range(len(addresses)), reset_less=True)
         # Projections read inputs.

@@ -196,16 +196,23 @@ async def positions_run_out(dut: Any) -> None:
     await decode.check()
 
 
+def random_text(decode: Decode, tokens: int) -> range:
+    """Return positions of a text of at most some tokens, of which half begin with the sinks."""
+    rng, tokens = decode.bench.rng, min(tokens, decode.positions)
+    first = rng.choice([0, rng.randrange(decode.positions - tokens + 1)])
+    return range(first, first + tokens)
+
+
 def random_tokens(decode: Decode, tokens: int) -> Steps:
     """Decode from an empty cache with random scores: ties, extremes, popularity."""
-    for now in range(min(tokens, decode.positions)):
+    for now in random_text(decode, tokens):
         yield from decode.decode(now, random_plan(decode, now + 1))
 
 
 def streamed_tokens(decode: Decode) -> Steps:
     """Search all heads back to back, with lookups of slots in every cycle."""
     decode.lookups.active = True
-    for now in range(min(4 * decode.p.evictor.slots, decode.positions)):
+    for now in random_text(decode, 4 * decode.p.evictor.slots):
         yield from decode.decode(now, random_plan(decode, now + 1), streamed=True)
 
 
