@@ -117,7 +117,7 @@ KELLE_AXI = {
     # A word of weights per beat; few short bursts in flight; layers that follow each other, and a
     # number of a layer that does not exist.
     "tiny": KelleAxiParameters(
-        kelle=replace(KELLE["tiny"], layers=3),
+        kelle=KELLE["tiny"],
         clock_mhz=100,
         data_bytes=8,
         burst_beats=16,

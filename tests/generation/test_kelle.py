@@ -12,6 +12,7 @@ from golden.kelle.whole_model import TokenResult, WholeModel, first_states
 from golden.llm.language_model import open_language_model
 from hdl.catalog import entry_named
 from hdl.errors import UserError
+from hdl.kelle.parameters import KelleParameters
 from synth.waveforms import read_waveforms
 from systola.generation.kelle import KelleSystem
 from systola.generation.run import Run
@@ -33,6 +34,11 @@ PROMPT = [3, 1, 4, 1, 5, 9]
 SHAPE = {"hidden_size": 32, "head_size": 8, "context_length": 64}
 
 
+PRESETS = entry_named("kelle").presets
+TINY: KelleParameters = replace(PRESETS["tiny"], slots=8, context_length=256)
+"""The smallest preset with as many slots, which a short text fills, and positions as the others."""
+
+
 def small_model(**changes: Any) -> WordModel:
     return WordModel(**vars(random_model(**SHAPE | changes)))
 
@@ -41,11 +47,11 @@ def prepared(
     folder: Path,
     tokens: int,
     prompt: list[int] = PROMPT,
-    preset: str = "tiny",
+    preset: KelleParameters = TINY,
     settings: Settings = SETTINGS,
 ) -> Run:
     model = small_model()
-    fitted = KelleSystem.fitted(model, entry_named("kelle").parameters(preset))
+    fitted = KelleSystem.fitted(model, preset)
     parameters = KelleSystem.with_memory(fitted, settings)
     return running(KelleSystem(model, parameters, settings, folder), prompt, tokens)
 
@@ -81,7 +87,7 @@ def test_sampled_waveform_is_stored_next_to_the_run(tmp_path: Path) -> None:
 
 
 def test_tokens_of_w4a8_equal_those_of_the_golden_model(tmp_path: Path) -> None:
-    assert len(generated(prepared(tmp_path, 3, preset="tiny_w4a8"))) == 3
+    assert len(generated(prepared(tmp_path, 3, preset=PRESETS["tiny_w4a8"]))) == 3
 
 
 def test_blocks_give_the_tokens_and_states_of_single_tokens(
@@ -94,7 +100,7 @@ def test_blocks_give_the_tokens_and_states_of_single_tokens(
     prompt = [*PROMPT, *PROMPT[::-1], 2, 6]
     single = prepared(tmp_path / "single", 4, prompt)
     tokens = generated(single)
-    run = prepared(tmp_path / "blocks", 4, prompt, preset="tiny_block")
+    run = prepared(tmp_path / "blocks", 4, prompt, preset=PRESETS["tiny_block"])
     results, block = [], WholeModel.block
 
     def recorded(*arguments: Any, **options: Any) -> list[TokenResult]:
@@ -137,7 +143,7 @@ def test_blocks_give_the_tokens_and_states_of_single_tokens(
 def test_blocks_that_are_too_long_or_out_of_order_are_refused(
     tmp_path: Path, first: int, count: int, message: str
 ) -> None:
-    system: Any = prepared(tmp_path, 1, preset="tiny_block").system
+    system: Any = prepared(tmp_path, 1, preset=PRESETS["tiny_block"]).system
     host = Host(system.p, system.integers, system.harness, system.refresh)
     try:
         host.begin(system.golden.begin(first_states(system.model, 3)), system.golden.layers)
@@ -205,7 +211,7 @@ def test_reports_layer_and_cycle_of_a_corrupted_weight(
 )
 def test_dimensions_that_kelle_has_not_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message):
-        KelleSystem.fitted(small_model(**changes), entry_named("kelle").parameters("tiny"))
+        KelleSystem.fitted(small_model(**changes), TINY)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +225,7 @@ def test_a_clock_at_which_ticks_cannot_be_counted_is_refused(
     tmp_path: Path, clock: int, message: str
 ) -> None:
     model, settings = small_model(), replace(SETTINGS, clock=clock)
-    fitted = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    fitted = KelleSystem.fitted(model, TINY)
     # A short access, so that a read takes few cycles at every clock.
     fitted = replace(fitted, access_ps=600)
     with pytest.raises(ValueError, match=message):
@@ -228,7 +234,7 @@ def test_a_clock_at_which_ticks_cannot_be_counted_is_refused(
 
 def test_a_prompt_of_one_token_is_refused(tmp_path: Path) -> None:
     model = small_model()
-    parameters = KelleSystem.fitted(model, entry_named("kelle").parameters("tiny"))
+    parameters = KelleSystem.fitted(model, TINY)
     system = KelleSystem(model, parameters, SETTINGS, tmp_path)
     with pytest.raises(UserError, match="at least two tokens for Kelle: the first is a prefill"):
         system.prompt_blocks(1)

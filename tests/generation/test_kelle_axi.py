@@ -21,11 +21,11 @@ from systola.host.verilated import Verilated
 from testbenches.external_memory import memory_of
 from tests.generation.boards import failing, require_large_memory, require_same_digest
 from tests.generation.random_models import generated, interrupted, predicted, running
-from tests.generation.test_kelle import PROMPT, SETTINGS, small_model
+from tests.generation.test_kelle import PROMPT, SETTINGS, TINY, small_model
 
 pytestmark = pytest.mark.depends("kelle", "kelle_axi")
 
-PRESET = entry_named("kelle_axi").parameters("tiny")
+PRESET = replace(entry_named("kelle_axi").parameters("tiny"), kelle=TINY)
 
 
 def system_of(folder: Path, settings: Any = SETTINGS) -> KelleAxiSystem:
