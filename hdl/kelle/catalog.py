@@ -181,7 +181,7 @@ UNITS = (
             "tiny": replace(
                 TINY_EVICTION,
                 evictor=replace(TINY_EVICTION.evictor, slots=12, index_width=4),
-                layers=3,
+                layers=2,
                 vectors=3,
             ),
             "tiny_before": EvictionParameters(

@@ -111,7 +111,7 @@ class Decode(ScriptBench):
         self.bench = bench = Bench(dut, f"{salt} {source} {sink}")
         self.script = Script(bench)
         self.dut = dut
-        # The last layer, so that logic that ignores the layer is detected.
+        # Begin with the last layer, so that logic that ignores the layer is detected.
         self.layer = p.layers - 1
         self.positions = 1 << p.position_bits
         dut.layer.value = self.layer
@@ -129,8 +129,7 @@ class Decode(ScriptBench):
         self.stores = bench.sink("vector_stores", sink)
         # The refresh controllers are always ready.
         self.scores = bench.sink("scores")
-        self.model = EvictionModel(p, self.layer)
-        self.expected = Expected()
+        self.forget()
 
     async def reset(self) -> None:
         """Reset everything."""
@@ -138,8 +137,20 @@ class Decode(ScriptBench):
         self.forget()
 
     def forget(self) -> None:
-        """Begin with a model whose slots are empty."""
-        self.model, self.expected = EvictionModel(self.p, self.layer), Expected()
+        """Begin with models whose slots are empty."""
+        self.models = [EvictionModel(self.p, layer) for layer in range(self.p.layers)]
+        self.expected = Expected()
+
+    @property
+    def model(self) -> EvictionModel:
+        """Model of the current layer."""
+        return self.models[self.layer]
+
+    def choose(self, layer: int) -> Steps:
+        """Change the layer, as soon as the controller accepts a token."""
+        yield lambda: bool(self.dut.positions_ready.value)
+        self.layer = layer
+        self.dut.layer.value = layer
 
     def offer(self, work: Steps) -> None:
         """Start work after a reset."""
@@ -311,8 +322,10 @@ class Decode(ScriptBench):
         ):
             bench.compare(f"scores of {what}", wanted[inside(wanted)], found[inside(found)])
         no_victim = bool(self.dut.no_victim.value)
-        bench.compare("no victim", np.array([self.model.no_victim]), np.array([no_victim]))
-        await self.compare_slots()
+        missing = any(model.no_victim for model in self.models)
+        bench.compare("no victim", np.array([missing]), np.array([no_victim]))
+        for layer, model in enumerate(self.models):
+            await self.compare_slots(layer, model)
 
     def compare_stream(self, what: str, layout: Any, sink: Any, wanted: list[Any]) -> None:
         """Compare the flattened structs of a stream with tuples."""
@@ -332,13 +345,13 @@ class Decode(ScriptBench):
             columns = [got["head"], got["slot"]]
         self.bench.compare(what, np.array(wanted, np.int64), np.stack(columns, axis=-1))
 
-    async def compare_slots(self) -> None:
-        """Read every slot through the lookup port, and the table of vectors."""
+    async def compare_slots(self, layer: int, model: EvictionModel) -> None:
+        """Read every slot of a layer through the lookup port, and its table of vectors."""
         p, bench = self.p, self.bench
         rows = p.evictor.rows
-        for head, h in enumerate(self.model.heads):
+        for head, h in enumerate(model.heads):
             for tile in range(p.tiles):
-                self.lookup_request.send([(self.layer * p.kv_heads + head) * p.tiles + tile])
+                self.lookup_request.send([(layer * p.kv_heads + head) * p.tiles + tile])
                 await bench.run(until=lambda: self.lookup_request.idle)
                 bits = from_integers(
                     [int(self.dut.lookup_response.value)], rows * p.token_layout.size
@@ -354,11 +367,11 @@ class Decode(ScriptBench):
                 bench.compare("vectors of slots", h.recomputed[here][used], vector[used])
         if p.vectors:
             layout = vector_layout(p)
-            self.vector_request.send([self.layer])
+            self.vector_request.send([layer])
             await bench.run(until=lambda: self.vector_request.idle)
             bits = from_integers([int(self.dut.vector_response.value)], p.vectors * layout.size)
             got = {name: values[0] for name, values in unpack_rows(layout, bits, p.vectors).items()}
-            wanted = np.array([-1 if v is None else v[0] for v in self.model.vectors])
+            wanted = np.array([-1 if v is None else v[0] for v in model.vectors])
             bench.compare(
                 "stored vectors", wanted, np.where(got["valid"] == 1, got["position"], -1)
             )

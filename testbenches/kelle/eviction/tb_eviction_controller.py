@@ -204,8 +204,14 @@ def random_text(decode: Decode, tokens: int) -> range:
 
 
 def random_tokens(decode: Decode, tokens: int) -> Steps:
-    """Decode from an empty cache with random scores: ties, extremes, popularity."""
-    for now in random_text(decode, tokens):
+    """Decode texts in random layers, from an empty cache, with ties, extremes and popularity."""
+    texts = [random_text(decode, tokens) for _layer in range(decode.p.layers)]
+    order = [layer for layer, text in enumerate(texts) for _token in text]
+    decode.bench.rng.shuffle(order)
+    following = list(map(iter, texts))
+    for layer in order:
+        yield from decode.choose(layer)
+        now = next(following[layer])
         yield from decode.decode(now, random_plan(decode, now + 1))
 
 
@@ -220,7 +226,9 @@ def two_texts(decode: Decode) -> Steps:
     """Decode a text, and another one after its end, which begins with free slots."""
     for tokens in (3, 2):
         yield from random_tokens(decode, tokens * decode.p.evictor.slots)
-        yield from decode.end_text()
+        for layer in range(decode.p.layers):
+            yield from decode.choose(layer)
+            yield from decode.end_text()
     yield from random_tokens(decode, decode.p.evictor.slots)
 
 
