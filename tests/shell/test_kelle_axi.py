@@ -46,7 +46,7 @@ def test_the_host_library_decodes_the_golden_models_text(tmp_path: Path) -> None
 def test_inputs_that_may_be_requested_have_places_of_their_own() -> None:
     """All tokens of the window, and the one that has just left it, in each layer."""
     for p in (TINY, SMOLLM2):
-        window, layers = range(200, 200 + p.kelle.window + 1), range(p.kelle.layers)
+        window, layers = range(20, 20 + p.kelle.window + 1), range(p.kelle.layers)
         places = [input_place(p, layer, token) for layer in layers for token in window]
         words = {place + part for place in places for part in range(p.kelle.hidden_slices)}
         assert len(words) == len(places) * p.kelle.hidden_slices
@@ -62,9 +62,9 @@ def test_weights_of_smollm2_are_its_parameters() -> None:
 def test_placements_are_read_back_from_words() -> None:
     placements = [
         Placement(0, 7, EMPTY, KEPT),
-        Placement(1, 0, 200, KEPT),
+        Placement(1, 0, 40, KEPT),
         Placement(1, 3, 0, 1),
-        Placement(0, 1, 255, 0),
+        Placement(0, 1, 63, 0),
     ]
     words = placement_words(TINY, placements)
     assert all(0 <= word < 1 << 8 * TINY.regions["placements"] for word in words)
