@@ -261,6 +261,7 @@ UNITS = (
                 heads=6,
                 intermediate_size=40,
                 slots=12,
+                vectors=3,
                 context_length=64,
                 score_width=17,
             ),
