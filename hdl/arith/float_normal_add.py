@@ -30,6 +30,13 @@ class Coarse:
     amount: Value
 
 
+@dataclass(frozen=True)
+class Zero:
+    """The sign that the sum has if it is an exact zero."""
+
+    sign: Value
+
+
 class FloatNormalAdd(Operator):
     """Sum of two floating-point numbers, where operands and sum are never subnormal.
 
@@ -96,8 +103,11 @@ class FloatNormalAdd(Operator):
             smaller=smaller,
             sticky=coarse.sticky | lost,
         )
+        # The normalising shift detects an exact zero with less logic than `add`. A cancellation
+        # gives +0, whatever the signs.
         raw, _nothing = add(m, aligned)
-        total, special = cut(pipeline, raw, special)
+        zero = Zero(aligned.sign & ~aligned.subtract)
+        total, zero, special = cut(pipeline, raw, zero, special)
 
         count = Signal(range(len(total.magnitude) + 1))
         exponent = Signal(len(total.exponent))
@@ -115,7 +125,7 @@ class FloatNormalAdd(Operator):
             number_format,
             Inexact(
                 # An infinity has the sign of the term with the larger exponent, as any other sum.
-                sign=Mux(top, total.sign, total.zero_sign),
+                sign=Mux(top, total.sign, zero.sign),
                 exponent=exponent & top.replicate(len(exponent)),
                 mantissa=shifted[1:-1],
                 increment=(guard & (total.missing | total.sticky | some | last)) | (carried & last),

@@ -91,17 +91,13 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Sum:
-    """A magnitude with two bits above the binary point; `missing` if it is one too small.
-
-    `zero_sign` is the sign of an exact zero, where `sign` does not take it into account.
-    """
+    """A magnitude with two bits above the binary point; `missing` if it is one too small."""
 
     sign: Value
     exponent: Value
     magnitude: Value
     sticky: Value
     missing: Value
-    zero_sign: Value
 
 
 @dataclass(frozen=True)
@@ -172,10 +168,7 @@ def align(m: Module, order: Compared, terms: Significands, *, fraction: int) -> 
 
 
 def add(m: Module, terms: Aligned) -> tuple[Sum, Value]:
-    """Return the sum, and whether it is an exact cancellation, whose sign must become `zero_sign`.
-
-    Where a later stage detects zeros, `zero_sign` is smaller than that detection of its own.
-    """
+    """Return the sum, and whether it is an exact cancellation, whose sign must become 0."""
     width = len(terms.larger)
     # a - b is computed as a + ~b, which is one too small unless bits of b were shifted out. Without
     # a carry the result is negative, and its complement is the magnitude.
@@ -187,16 +180,14 @@ def add(m: Module, terms: Aligned) -> tuple[Sum, Value]:
         magnitude.eq(Cat(total[:-1] ^ negative.replicate(width), total[-1] & ~terms.subtract)),
     ]
     nothing = total[:-1].all() & negative & ~terms.sticky
-    raw = Sum(
+    computed = Sum(
         sign=terms.sign ^ negative,
         exponent=terms.exponent,
         magnitude=magnitude,
         sticky=terms.sticky,
         missing=terms.subtract & total[-1] & ~terms.sticky,
-        # An exact cancellation gives +0, whatever the signs.
-        zero_sign=terms.sign & ~terms.subtract,
     )
-    return raw, nothing
+    return computed, nothing
 
 
 def normalise(m: Module, number_format: FloatFormat, total: Sum) -> Normalised:
@@ -276,8 +267,8 @@ def rounded_sum(
     if form.before_sum:
         aligned, special = cut(pipeline, aligned, special)
     raw, nothing = add(m, aligned)
-    total = replace(raw, sign=raw.sign & ~nothing, zero_sign=Const(0, 1))
-    total, special = cut(pipeline, total, special)
+    # An exact cancellation gives +0, whatever the signs.
+    total, special = cut(pipeline, replace(raw, sign=raw.sign & ~nothing), special)
     result = normalise(m, number_format, total)
     if form.before_rounding:
         result, special = cut(pipeline, result, special)

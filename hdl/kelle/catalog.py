@@ -76,7 +76,7 @@ TINY_KELLE = KelleParameters(
     rope_base=10000,
     tick_bits=16,
 )
-"""The smallest accelerator; the other small presets differ from it in some parameters."""
+"""The parameters that the small presets share, apart from those that each of them names."""
 
 UNITS = (
     Entry(
@@ -177,7 +177,7 @@ UNITS = (
         source="Sections 4.1, 5.1 and 5.3",
         unit=EvictionController,
         presets={
-            # Counts that are no powers of two, so that no counter wraps by itself.
+            # Slots and vectors are no powers of two, so that no counter of them wraps by itself.
             "tiny": replace(
                 TINY_EVICTION,
                 evictor=replace(TINY_EVICTION.evictor, slots=12, index_width=4),
@@ -253,7 +253,8 @@ UNITS = (
         source="Sections 5 and 6, Figures 9 and 12 (b)",
         unit=Kelle,
         presets={
-            # Dimensions that are no powers of two, so that no counter wraps by itself.
+            # Layers, heads, slots and vectors are no powers of two, so that no counter of them
+            # wraps by itself.
             "tiny": replace(
                 TINY_KELLE,
                 words=160,

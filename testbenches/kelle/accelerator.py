@@ -312,7 +312,7 @@ class Accelerator:
         self.offer(tokens, states, layer)
         yield lambda: len(self.sinks["outputs"].received) >= done
 
-    def begin_step(self, tokens: Tokens, states: Integers, layer: int) -> Steps:
+    def begin_step(self, tokens: Tokens, states: Integers, layer: int = 0) -> Steps:
         """Offer a step, until another one may be offered while this one is computed."""
         self.offer(tokens, states, layer)
         yield lambda: self.followed_tokens == len(self.decoded)

@@ -410,10 +410,7 @@ async def late_outputs(dut: Any) -> None:
     await decode.start(longest(decode.p), decode.full)
     sink = accelerator.sinks["outputs"]
     pauses, sink.pauses = sink.pauses, repeat(True)
-    accelerator.offer(*decode.expect(decode.full))
-    await bench.run(until=lambda: accelerator.begun_tokens == decode.p.batch)
-    # The layer of the next token may be applied once this token is transferred.
-    await bench.step()
+    await decode.script.run(accelerator.begin_step(*decode.expect(decode.full)))
     accelerator.offer(*decode.expect(decode.full + 1))
     for _cycle in range(4 * accelerator.roofline):
         await bench.step()

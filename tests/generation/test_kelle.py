@@ -36,7 +36,7 @@ SHAPE = {"hidden_size": 32, "head_size": 8, "context_length": 64}
 
 PRESETS = entry_named("kelle").presets
 TINY: KelleParameters = replace(PRESETS["tiny"], slots=8, context_length=256)
-"""The smallest preset with as many slots, which a short text fills, and positions as the others."""
+"""The smallest preset with slots that a short text fills, and the others' context length."""
 
 
 def small_model(**changes: Any) -> WordModel:
